@@ -26,8 +26,10 @@ fn leaf(disk: &Arc<MemDisk>) -> NewLeaf {
     NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false }
 }
 
+/// No resilver gets on here: what one does is done by hand, when the test wants it.
 fn options(read_only: bool) -> OpenOptions {
-    OpenOptions { host: RealHost::shared(), tunables: Tunables::default(), read_only, file_owner: None, new_name: None, forget_log: false }
+    let tunables = Tunables { scan_blocks_max: 0, ..Tunables::default() };
+    OpenOptions { host: RealHost::shared(), tunables, read_only, file_owner: None, new_name: None, forget_log: false }
 }
 
 fn pool_on(disks: &[Arc<MemDisk>]) -> Arc<Pool> {
