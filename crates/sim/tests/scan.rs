@@ -20,7 +20,7 @@ use tarnfs::{Credentials, ImportOptions, Pool, WriteMode};
 
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(300);
-const MIRROR: Layout = Layout { tops: 1, sides: 2, bytes: 128 << 20, ashift: 12 };
+const MIRROR: Layout = Layout { tops: 1, sides: 2, parity: 0, bytes: 128 << 20, ashift: 12 };
 const FILES: u64 = 24;
 
 fn wait(pool: &Pool) -> ScanRecord {
