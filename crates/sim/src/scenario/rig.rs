@@ -178,7 +178,8 @@ impl Rig {
     /// The images, in the order of their names.
     pub fn images(&self) -> Vec<PathBuf> {
         match &self.images {
-            Images::Golden(golden) => golden.images.clone(),
+            // A test may have taken one away.
+            Images::Golden(golden) => golden.images.iter().filter(|image| image.exists()).cloned().collect(),
             Images::Own(directory) => {
                 let listed = std::fs::read_dir(directory.path()).expect("the images");
                 let mut images: Vec<PathBuf> = listed.map(|entry| entry.expect("an image").path()).collect();

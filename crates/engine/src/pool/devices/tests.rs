@@ -12,7 +12,7 @@ use crate::host::RealHost;
 use crate::pool::check::CheckOptions;
 use crate::pool::import::{discover, select};
 use crate::pool::{Beside, NewPool, OpenOptions, Pool, Stopped};
-use crate::tunables::Tunables;
+use crate::tunables::{Parameter, Tunables};
 use crate::vdev::label::DeviceLabels;
 use crate::vdev::{NewLeaf, NewTop, Reason, VdevKind, VdevState, key};
 
@@ -28,7 +28,8 @@ fn leaf(disk: &Arc<MemDisk>) -> NewLeaf {
 
 /// No resilver gets on here: what one does is done by hand, when the test wants it.
 fn options(read_only: bool) -> OpenOptions {
-    let tunables = Tunables { scan_blocks_max: 0, ..Tunables::default() };
+    let tunables = Tunables { scan_hastens: false, ..Tunables::default() };
+    tunables.parameters.set(Parameter::ScanSuspendProgress, "1").unwrap();
     OpenOptions { host: RealHost::shared(), tunables, read_only, file_owner: None, new_name: None, forget_log: false }
 }
 
