@@ -88,7 +88,6 @@ fn each_alone(rig: &mut Rig, images: &[PathBuf], what: &str) {
 }
 
 #[test]
-#[ignore = "until a resilver is there"]
 fn a_disk_becomes_a_mirror_of_three_and_goes_on_with_the_last() {
     let mut rig = Rig::create(layout(1), &[]);
     work(&mut rig, 1);
@@ -116,7 +115,6 @@ fn a_disk_becomes_a_mirror_of_three_and_goes_on_with_the_last() {
 }
 
 #[test]
-#[ignore = "until a resilver is there"]
 fn a_device_is_replaced_under_files() {
     for sides in [1, 2] {
         let mut rig = Rig::create(layout(sides), &[]);
@@ -136,7 +134,6 @@ fn a_device_is_replaced_under_files() {
 }
 
 #[test]
-#[ignore = "until a resilver is there"]
 fn a_device_that_was_offline_gets_what_it_missed() {
     let mut rig = Rig::create(layout(2), &[]);
     work(&mut rig, 1);
