@@ -33,7 +33,7 @@ impl NewLeaf {
         if least > ASHIFT_MAX {
             bail!(Invalid, "{name}: sectors of {sector} bytes are too large");
         }
-        let ashift = ashift.map_or_else(|| default_ashift(&*self.disk), |ashift| ashift.max(least));
+        let ashift = ashift.unwrap_or_else(|| default_ashift(&*self.disk)).max(least);
         if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
             bail!(Invalid, "ashift {ashift} is not between {ASHIFT_MIN} and {ASHIFT_MAX}");
         }

@@ -115,7 +115,7 @@ impl Pools {
         engine.attach_device(found.guid, leaf, how, ashift).map_err(|error| match error.kind() {
             ErrorKind::Unsupported | ErrorKind::Invalid => Failure::with(FailureKind::BadDevice, words(&error)),
             ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
-            _ => Failure::about_pool(&error),
+            _ => other_failure(&error),
         })
     }
 }
@@ -130,12 +130,20 @@ fn online(engine: &engine::pool::Pool, tree: &VdevConfig, device: &str, expand: 
     let found = leaf_of(tree, device, "operation not supported on this type of pool")?;
     let is_open = engine.vdevs.find_leaf(found.guid).is_some_and(|(_, leaf)| leaf.is_open());
     let disk = if is_open { None } else { open_described(found) };
-    let state: EngineState = engine.online_device(found.guid, disk).map_err(|error| Failure::about_pool(&error))?;
+    let state: EngineState = engine.online_device(found.guid, disk).map_err(|error| other_failure(&error))?;
     let by_property = engine.stored_property("autoexpand").ok().flatten().is_some_and(|value| value.number() != 0);
     if state == EngineState::Online && (expand || by_property) {
         engine.expand(Some(found.guid)).map_err(|error| Failure::about_pool(&error))?;
     }
     Ok(state_of(state))
+}
+
+/// Why nothing was done, where no other words are for it: a device that was there a moment ago may be gone.
+fn other_failure(error: &Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound => Failure::with(FailureKind::BadDevice, "no such device in pool"),
+        _ => Failure::about_pool(error),
+    }
 }
 
 /// The engine's sentence, without the pool in front.
@@ -149,7 +157,7 @@ fn detach_failure(error: &Error) -> Failure {
         ErrorKind::Unsupported => Failure::with(FailureKind::BadDevice, "only applicable to mirror and replacing vdevs"),
         ErrorKind::Busy => Failure::new(FailureKind::NoReplicas),
         ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
-        _ => Failure::about_pool(error),
+        _ => other_failure(error),
     }
 }
 
@@ -157,7 +165,7 @@ fn offline_failure(error: &Error) -> Failure {
     match error.kind() {
         ErrorKind::Busy if words(error).contains("intent logs") => Failure::with(FailureKind::PoolBusy, "log device has unplayed intent logs"),
         ErrorKind::Busy => Failure::new(FailureKind::NoReplicas),
-        _ => Failure::about_pool(error),
+        _ => other_failure(error),
     }
 }
 
