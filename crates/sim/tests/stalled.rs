@@ -15,7 +15,7 @@ const DIRTY_MAX: u64 = 32 << 20;
 /// What those may add who were let in before the limit was reached.
 const BEYOND: u64 = 4 << 20;
 /// So large that nobody waits for room.
-const LAYOUT: Layout = Layout { tops: 1, sides: 1, bytes: 32 << 30, ashift: 12 };
+const LAYOUT: Layout = Layout { tops: 1, sides: 1, parity: 0, bytes: 32 << 30, ashift: 12 };
 const STILL: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(200);
 
