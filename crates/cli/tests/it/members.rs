@@ -49,6 +49,27 @@ fn a_disk_becomes_a_mirror_and_a_disk_again() {
     rig.zdb(&["a.img"]);
 }
 
+/// `attach -w` and `replace -w` came back before the resilver had begun: a user who took the old disk away then lost what was not copied.
+#[test]
+fn what_is_waited_for_has_happened() {
+    let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128), ("c.img", 128)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    for round in 0..300_u32 {
+        fs::write(rig.path(&format!("mnt/f{round}")), vec![round as u8; 30_000]).unwrap();
+    }
+    rig.ok("zpool attach -w tank @a.img @b.img");
+    let status = rig.ok("zpool status tank");
+    assert!(status.contains("resilvered") && !status.contains("in progress"), "{status}");
+    rig.ok("zpool detach tank @a.img");
+    rig.ok("zpool replace -w tank @b.img @c.img");
+    assert!(!rig.ok("zpool status tank").contains("replacing"));
+    fs::write(rig.path("b.img"), []).unwrap();
+    rig.ok("zpool scrub -w tank");
+    assert!(rig.ok("zpool status tank").contains("errors: No known data errors"));
+    rig.ok("zpool export tank");
+    rig.zdb(&["c.img"]);
+}
+
 #[test]
 fn a_side_is_offline_and_online() {
     let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128)]) else { return };

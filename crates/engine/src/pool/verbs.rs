@@ -304,6 +304,11 @@ impl Pool {
         self.groups().scans().is_active()
     }
 
+    /// Does a resilver begin with the next group?
+    pub fn is_resilver_due(&self) -> bool {
+        self.groups().scans().resilver_wanted().is_some()
+    }
+
     /// The devices whose resilver begins when the one that is under way is done.
     pub fn awaiting_resilver(&self) -> Vec<u64> {
         scan::deferred(self.groups())

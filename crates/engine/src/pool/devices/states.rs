@@ -17,7 +17,7 @@ use ondisk::label;
 use super::{in_one_group, remove_log};
 use crate::error::{Result, Within};
 use crate::pool::layers::Layers;
-use crate::pool::scan::want_resilver;
+use crate::pool::scan::{begin_resilver, want_resilver};
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::DeviceLabels;
 use crate::vdev::{Leaf, Reason, TopVdev, VdevConfig, VdevState, key};
@@ -134,7 +134,9 @@ fn stop_described(leaf: &Leaf, described: &mut VdevConfig, how: Stopped, tempora
 pub(in crate::pool) fn online(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>) -> Result<VdevState> {
     let name = writer.configuration().name();
     let leaf = online_device(writer, guid, disk).within(|| format!("pool {name}"))?;
-    begin_to_catch_up(writer);
+    if is_any_behind(writer) {
+        begin_resilver(writer)?;
+    }
     Ok(leaf.state())
 }
 
@@ -282,9 +284,13 @@ pub(in crate::pool) fn forgive(writer: &Arc<GroupWriter>, device: Option<u64>, f
 
 /// Devices that are there and have missed something get it.
 pub(in crate::pool) fn begin_to_catch_up(writer: &Arc<GroupWriter>) {
-    if writer.layers().vdevs.leaves().iter().any(|leaf| leaf.is_open() && leaf.is_behind()) {
+    if is_any_behind(writer) {
         want_resilver(writer);
     }
+}
+
+fn is_any_behind(writer: &GroupWriter) -> bool {
+    writer.layers().vdevs.leaves().iter().any(|leaf| leaf.is_open() && leaf.is_behind())
 }
 
 fn check_writable(layers: &Layers) -> Result<()> {

@@ -81,9 +81,9 @@ pub(super) enum End {
     Restarting,
 }
 
-/// Ends the scan of this record. Whether a device needs another resilver.
+/// Ends the scan of this record. If a device needs another resilver, that begins with the next group.
 #[doc(alias = "dsl_scan_done")]
-pub(super) fn end(writer: &GroupWriter, mut record: ScanRecord, how: End, tx: &SyncTx<'_>) -> Result<bool> {
+pub(super) fn end(writer: &GroupWriter, mut record: ScanRecord, how: End, tx: &SyncTx<'_>) -> Result<()> {
     let layers = writer.layers();
     if record.queue != 0 {
         layers.mos().free(record.queue, tx)?;
@@ -119,6 +119,10 @@ pub(super) fn end(writer: &GroupWriter, mut record: ScanRecord, how: End, tx: &S
         (true, ScanFunction::Resilver) => "resilver_finish",
         (false, _) => "scrub_abort",
     };
+    // So nobody finds neither the one nor the other under way.
+    if again {
+        writer.scans().want_resilver();
+    }
     writer.scans().end(&record, event);
-    Ok(again)
+    Ok(())
 }

@@ -51,6 +51,24 @@ pub(in crate::pool) fn want_resilver(writer: &Arc<GroupWriter>) {
     }
 }
 
+/// Groups in which a resilver that is wanted begins, or never.
+const GROUPS_UNTIL_BEGUN: u64 = 8;
+
+/// As [`want_resilver`], and waits until it has begun: from then on it is shown, and can be waited for.
+///
+/// # Errors
+/// What stopped the pool.
+pub(in crate::pool) fn begin_resilver(writer: &Arc<GroupWriter>) -> crate::error::Result<()> {
+    want_resilver(writer);
+    for _ in 0..GROUPS_UNTIL_BEGUN {
+        if writer.scans().resilver_wanted().is_none() || writer.scans().is_ending() {
+            break;
+        }
+        writer.write_group()?;
+    }
+    Ok(())
+}
+
 /// The devices whose resilver begins when the one that is under way is done.
 pub(in crate::pool) fn deferred(writer: &GroupWriter) -> Vec<u64> {
     let scans = writer.scans();

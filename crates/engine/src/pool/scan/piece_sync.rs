@@ -28,8 +28,10 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
     if !scans.is_active() {
         return Ok(());
     }
-    if scans.take_resilver_wanted() {
-        begin_resilver(writer, tx)?;
+    if let Some(asked) = scans.resilver_wanted()
+        && begin_resilver(writer, tx)?
+    {
+        scans.answer(asked);
     }
     // What is being freed need not be looked at, and takes less time to free.
     let Some(record) = load_running(layers)?.filter(|record| !record.is_paused()) else { return Ok(()) };
@@ -50,10 +52,7 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
         scans.advance(&record, 0, 0);
         return store(layers, &record, tx);
     }
-    if end(writer, record, End::Complete, tx)? {
-        scans.want_resilver();
-    }
-    Ok(())
+    end(writer, record, End::Complete, tx)
 }
 
 /// `None`: devices went away meanwhile; nothing that was found counts.
@@ -96,26 +95,26 @@ fn is_far(writer: &GroupWriter) -> bool {
 }
 
 /// Devices need a resilver: it begins, instead of what is under way. Where one is under way already, it ends first, if the pool may wait for that.
-fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
+/// `false`: it is put off.
+fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<bool> {
     let (layers, scans) = (writer.layers(), writer.scans());
     let needing = needing(layers);
     if needing.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     // What a device may have missed of groups that are not written yet.
     let last = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).map(|(_, end)| end).max();
     if last.is_some_and(|last| last > tx.txg() + 1) && scans.postpone() {
-        scans.want_resilver();
-        return Ok(());
+        return Ok(false);
     }
     if let Some(running) = load_running(layers)? {
         let may_wait = layers.meta().features.is_enabled(Feature::ResilverDefer) && is_far(writer);
         let is_meant = |guid: u64| scans.coverage(|coverage| coverage.devices.contains(&guid) && !coverage.away.contains(&guid));
         if is_resilvering(&running) && (may_wait || needing.iter().all(|(_, leaf)| is_meant(leaf.guid()))) {
             // At its end the others are found to need another one.
-            return Ok(());
+            return Ok(true);
         }
         end(writer, running, End::Restarting, tx)?;
     }
-    begin(writer, 0, tx)
+    begin(writer, 0, tx).map(|()| true)
 }

@@ -70,7 +70,9 @@ pub(in crate::pool) struct Scans {
     state: Mutex<State>,
     /// There is something to do in the next group.
     active: AtomicBool,
-    resilver_wanted: AtomicBool,
+    /// How often a resilver was asked for, and how many of these questions were answered.
+    resilver_wanted: AtomicU64,
+    resilver_answered: AtomicU64,
     /// The pool is being closed.
     ending: AtomicBool,
     readers: OnceLock<Executor>,
@@ -187,15 +189,22 @@ impl Scans {
 
     /// Whether the next group has something to do.
     pub(in crate::pool) fn is_active(&self) -> bool {
-        (self.active.load(Ordering::Acquire) || self.resilver_wanted.load(Ordering::Acquire)) && !self.is_ending()
+        (self.active.load(Ordering::Acquire) || self.resilver_wanted().is_some()) && !self.is_ending()
     }
 
     pub(super) fn want_resilver(&self) {
-        self.resilver_wanted.store(true, Ordering::Release);
+        self.resilver_wanted.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn take_resilver_wanted(&self) -> bool {
-        self.resilver_wanted.swap(false, Ordering::AcqRel)
+    /// The last question for a resilver, if it is not answered.
+    pub(in crate::pool) fn resilver_wanted(&self) -> Option<u64> {
+        let asked = self.resilver_wanted.load(Ordering::Acquire);
+        (asked != self.resilver_answered.load(Ordering::Acquire)).then_some(asked)
+    }
+
+    /// A resilver has begun, or is not needed, as of that question.
+    pub(super) fn answer(&self, asked: u64) {
+        self.resilver_answered.store(asked, Ordering::Release);
     }
 
     /// The pool is being closed: nothing more is scanned. Or it is not, after all.

@@ -88,7 +88,7 @@ pub(in crate::pool) fn stop(writer: &Arc<GroupWriter>) -> Result<()> {
         Some(_) => Ok(()),
     };
     writer.layers().dsl.run_task(BLOCKS, SpaceCheck::Reserved, check, move |_, tx| match load_running(done.layers())? {
-        Some(running) => end(&done, running, End::Canceled, tx).map(|_| ()),
+        Some(running) => end(&done, running, End::Canceled, tx),
         None => Ok(()),
     })
 }

@@ -12,7 +12,7 @@ use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
 use crate::pool::checkpoint;
 use crate::pool::devices::{in_one_group, vdev_zaps};
-use crate::pool::scan::want_resilver;
+use crate::pool::scan::begin_resilver;
 use crate::pool::sync::writer::GroupWriter;
 use crate::txg::TXG_INITIAL;
 use crate::vdev::label::init_labels;
@@ -59,8 +59,7 @@ impl Beside {
 pub(in crate::pool) fn attach(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {
     let name = writer.configuration().name();
     attach_device(writer, old, new, how, ashift).within(|| format!("pool {name}"))?;
-    want_resilver(writer);
-    Ok(())
+    begin_resilver(writer)
 }
 
 fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {

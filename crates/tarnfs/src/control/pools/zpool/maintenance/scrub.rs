@@ -39,7 +39,12 @@ fn refusal(error: &Error) -> Failure {
 /// The last scan: as it is now, or in a pool that may only be read as it was when somebody last wrote of it.
 pub(in crate::control::pools) fn last_scan(pool: &Pool) -> Result<Option<ScanStatus>> {
     if let Some(progress) = pool.engine().scan_progress() {
-        return Ok(Some(status(&progress)));
+        let mut status = status(&progress);
+        // One resilver after the other is one, to those who wait for it.
+        if status.function == ScanFunction::Resilver && status.state == ScanState::Finished && pool.engine().is_resilver_due() {
+            status.state = ScanState::Scanning;
+        }
+        return Ok(Some(status));
     }
     let Some(value) = pool.engine().dsl.meta.mos.zap_get(key::DIRECTORY, key::SCAN)? else { return Ok(None) };
     Ok(ScanRecord::from_words(&value.to_u64s()).map(|record| {
