@@ -119,7 +119,7 @@ fn files_that_cannot_be_read_are_named() {
     assert!(!status.contains("mnt/gone") && !status.contains("mnt/over"), "{status}");
     // All that was found since the last scrub is counted, as OpenZFS does.
     assert!(rig.ok("zpool status tank").contains("errors: 3 data errors, use '-v' for a list"));
-    // What is damaged stays so, whatever is forgotten of the devices, and whoever imports the pool.
+    // What is damaged stays so, also when the errors of devices are forgotten, and after an import.
     rig.ok("zpool clear tank");
     rig.ok("zpool export tank");
     rig.ok("zpool import -d @a.img tank");
