@@ -27,7 +27,8 @@ use crate::dmu::SyncTx;
 use crate::error::{ErrorKind, Result};
 
 /// How often a dataset that somebody looks at, as a listing does, is tried to be destroyed.
-const BUSY_TRIES: usize = 10;
+const BUSY_TRIES: u32 = 20;
+/// Before the second try; each further pause is as much longer, some two seconds in all.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 impl Dsl {
@@ -111,7 +112,7 @@ impl Dsl {
             match self.try_destroy_dataset(name) {
                 Err(error) if error.kind() == ErrorKind::Busy && tries > 1 => {
                     tries -= 1;
-                    self.meta.context.host.sleep(BUSY_PAUSE);
+                    self.meta.context.host.sleep(BUSY_PAUSE * (BUSY_TRIES - tries));
                 }
                 done => return done,
             }
