@@ -93,6 +93,8 @@ pub(in crate::pool) fn open(writer: &Arc<GroupWriter>) -> crate::error::Result<(
     if !is_resilver && !caught_up_sync::needing(layers).is_empty() {
         writer.scans().want_resilver();
     }
-    writer.hasten();
+    if writer.scans().is_active() {
+        writer.hasten();
+    }
     Ok(())
 }
