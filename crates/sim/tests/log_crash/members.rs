@@ -23,6 +23,10 @@ fn a_device_is_there_or_not_when_the_power_goes_while_it_comes_or_goes() {
         beside_syncs(&rig, &fs, || {
             pool.attach_device(first, leaf(&rig, 1), how, None).unwrap();
             pool.sync_all().unwrap();
+            // A replacement may be done by now.
+            if pool.vdevs.leaves().len() == 1 {
+                return;
+            }
             let new = pool.vdevs.leaves()[1].guid();
             pool.stop_device(new, Stopped::Offline, false).unwrap();
             pool.sync_all().unwrap();

@@ -4,6 +4,7 @@
 //! Somebody waits for them. Blocks that lie one behind the other are one write: a disk that turns would let each wait for a turn of its
 //! own (five turns for 64 writers of 8 KiB on a drive without a write cache).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ondisk::blkptr::{BlkPtr, BlockPointer};
@@ -21,14 +22,23 @@ impl BlockIo {
     /// # Errors
     /// `Invalid` when a pointer is to no plain block of that length, and those of the devices.
     pub fn write_log(self: &Arc<Self>, blocks: &[(BlkPtr, Vec<u8>)], durable: bool) -> Result<bool> {
-        let mut runs: Vec<LogRun<'_>> = Vec::new();
+        let mut parts: Vec<(Vec<Dva>, Cow<'_, [u8]>, bool)> = Vec::new();
         for (bp, bytes) in blocks {
-            let dvas = match bp.decode()? {
-                BlockPointer::Data(data) if !data.is_gang() && data.physical_size >= bytes.len() as u64 => data.dvas().to_vec(),
+            let data = match bp.decode()? {
+                BlockPointer::Data(data) if !data.is_gang() && data.physical_size >= bytes.len() as u64 => data,
                 _ => bail!(Invalid, "{} bytes cannot be written to {bp}", bytes.len()),
             };
-            if runs.last_mut().is_none_or(|run| !run.takes(&dvas, bytes)) {
-                runs.push(LogRun::new(&dvas, bytes));
+            let is_alone = self.has_columns(data.dvas(), data.physical_size)?;
+            let mut bytes = Cow::Borrowed(bytes.as_slice());
+            if is_alone {
+                bytes.to_mut().resize(data.physical_size as usize, 0);
+            }
+            parts.push((data.dvas().to_vec(), bytes, is_alone));
+        }
+        let mut runs: Vec<LogRun<'_>> = Vec::new();
+        for (dvas, bytes, is_alone) in &parts {
+            if *is_alone || runs.last_mut().is_none_or(|run| !run.takes(dvas, bytes)) {
+                runs.push(LogRun::new(dvas, bytes));
             }
         }
         let at_once = durable && runs.len() == 1;
@@ -44,6 +54,16 @@ impl BlockIo {
         .into_iter()
         .collect::<Result<()>>()?;
         Ok(at_once)
+    }
+
+    /// Does a block lie in columns with parity? Then where its bytes are follows from its whole length: neither a part of it can be written nor several together.
+    fn has_columns(&self, dvas: &[Dva], length: u64) -> Result<bool> {
+        for dva in dvas {
+            if !self.device(*dva)?.io_map(dva.offset, length as usize)?.is_plain() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// When a device fails, that is the answer: there is another way to be safe.
