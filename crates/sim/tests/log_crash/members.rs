@@ -38,6 +38,7 @@ fn a_device_is_there_or_not_when_the_power_goes_while_it_comes_or_goes() {
         drop(fs);
         pool.abandon();
         let found = explore_by(&rig, &format!("{how:?}"), &|pool| pool.vdevs.leaves().len());
-        assert!(found[1] > 0 && found[2] > 0, "{found:?}");
+        // How long the two are there together is the resilver's matter.
+        assert!(found[1] > 0 && (how == Beside::Replacement || found[2] > 0), "{found:?}");
     }
 }
