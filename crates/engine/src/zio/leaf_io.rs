@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! The vdev says what an I/O is in I/Os of its leaves, and what their answers are worth ([`crate::vdev::map`]). Here they
-//! are made. A thread that waits for one I/O makes it itself. Several writes are made one after the other, or, where the
-//! leaves are slow enough for that, by the pool's crew too: then what is written is owned by the I/O until all are done.
+//! are made. A thread that waits for one I/O makes it itself. Several are made one after the other, or, where the
+//! leaves are slow enough for that, by the pool's crew too: then what is read or written is owned by the I/O until all are done.
 //!
 //! # Path
 //! Called by the stages that read and write blocks, and to look at a range without a checksum; calls [`BlockDevice`].
@@ -16,7 +16,7 @@ use ondisk::dva::Dva;
 use super::devices::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Executor;
-use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Verdict};
+use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Side, Verdict};
 use crate::vdev::{Class, IoMap, LeafId};
 use crate::{bail, error};
 
@@ -59,7 +59,7 @@ impl PlaceRead {
             if asks.is_empty() {
                 break;
             }
-            asks.into_iter().for_each(|ask| self.ask(ask, buf));
+            self.ask_all(asks, buf);
             if self.reading.solve(&self.map, buf, verify)? {
                 return Ok(true);
             }
@@ -73,10 +73,29 @@ impl PlaceRead {
 
     /// Reads all sides that were not read and should have it.
     pub(super) fn look_at_others(&mut self) {
-        self.reading.others().into_iter().for_each(|ask| self.ask(ask, &mut []));
+        self.ask_all(self.reading.others(), &mut []);
     }
 
-    /// Sides are read one after the other, in the thread that waits.
+    /// Sides are read one after the other by the thread that waits; where leaves are slow, by the crew too.
+    fn ask_all(&mut self, asks: Vec<Ask>, buf: &mut [u8]) {
+        let crew = if asks.len() > 1 { self.device.beside_reads() } else { None };
+        let Some(crew) = crew else {
+            return asks.into_iter().for_each(|ask| self.ask(ask, buf));
+        };
+        let of = |ask: Ask| {
+            let (column, side) = self.map.at(ask.at);
+            (ask.at, column.length, side)
+        };
+        let (device, class) = (self.device.clone(), self.class);
+        let read = move |(at, length, side): (Position, usize, Side)| {
+            let mut bytes = vec![0; length];
+            (at, device.read_leaf(side.leaf, class, side.offset, &mut bytes).map(|()| Answer::Bytes(bytes)))
+        };
+        for (at, answer) in crew.map(asks.into_iter().map(of).collect(), read) {
+            self.note(at, answer);
+        }
+    }
+
     fn ask(&mut self, ask: Ask, buf: &mut [u8]) {
         let (column, side) = self.map.at(ask.at);
         let range = column.range().filter(|_| ask.in_place);
@@ -87,11 +106,15 @@ impl PlaceRead {
                 self.device.read_leaf(side.leaf, self.class, side.offset, &mut bytes).map(|()| Answer::Bytes(bytes))
             }
         };
+        self.note(ask.at, answer);
+    }
+
+    fn note(&mut self, at: Position, answer: Result<Answer>) {
         let answer = answer.unwrap_or_else(|error| {
             self.failure = Some(error);
             Answer::Failed
         });
-        self.reading.answer(ask.at, answer);
+        self.reading.answer(at, answer);
     }
 
     /// Where the buffer has to be `right` (`None`: nobody knows), the sides that are not; with `missed`, also those that were not asked as they

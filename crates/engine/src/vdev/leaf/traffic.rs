@@ -100,6 +100,7 @@ pub struct Traffic {
     /// Threads for several requests at a time.
     crew: OnceLock<Arc<Executor>>,
     kinds: [Counters; 3],
+    reads: Pace,
     writes: Pace,
     flushes: Pace,
 }
@@ -107,7 +108,7 @@ pub struct Traffic {
 /// A request under way. Dropped, it is done.
 pub(in crate::vdev) struct UnderWay<'a> {
     counters: &'a Counters,
-    pace: Option<&'a Pace>,
+    pace: &'a Pace,
     bytes: u64,
     clock: Option<(&'a HostRef, u64)>,
 }
@@ -118,9 +119,7 @@ impl Drop for UnderWay<'_> {
         if let Some((host, begun)) = self.clock {
             let took = host.now_ns().saturating_sub(begun);
             count(&self.counters.wait, took);
-            if let Some(pace) = self.pace {
-                pace.note(took.saturating_sub(self.bytes.saturating_mul(BYTE_NS)));
-            }
+            self.pace.note(took.saturating_sub(self.bytes.saturating_mul(BYTE_NS)));
         }
     }
 }
@@ -136,7 +135,7 @@ impl Traffic {
         let counters = &self.kinds[kind as usize];
         counters.active.fetch_add(1, Relaxed);
         count(if blocks > 1 { &counters.joined } else { &counters.single }, bytes as u64);
-        let pace = (kind != RequestKind::Read).then_some(&self.writes);
+        let pace = if kind == RequestKind::Read { &self.reads } else { &self.writes };
         UnderWay { counters, pace, bytes: bytes as u64, clock: self.clock.get().map(|host| (host, host.now_ns())) }
     }
 
@@ -162,6 +161,11 @@ impl Traffic {
     /// Writes take as long as on a disk that turns.
     pub(in crate::vdev) fn turns(&self) -> bool {
         self.writes.0.load(Relaxed) >= TURNS_NS
+    }
+
+    /// The threads for several reads at a time, if reads take long enough.
+    pub(in crate::vdev) fn beside_reads(&self) -> Option<&Arc<Executor>> {
+        self.crew.get().filter(|_| self.reads.is_slow())
     }
 
     /// The threads for several writes at a time, if writes take long enough.
