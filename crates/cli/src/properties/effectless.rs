@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A pool is OpenZFS's too, which acts on properties that mean nothing here. They are stored for it. Silence would let somebody believe
-//! that a file system is shared, or that a device is trimmed.
+//! that a file system is shared.
 
 use engine::dsl::prop_table::Property;
 
@@ -36,7 +36,6 @@ const OF_DATASETS: &[Row] = &[
 ];
 
 const OF_POOLS: &[Row] = &[
-    ("autotrim", "off", "what is freed is not trimmed"),
     ("autoexpand", "off", "a pool does not grow with its devices here; OpenZFS expands it"),
     ("autoreplace", "off", "devices are replaced by OpenZFS"),
     ("dedup_table_quota", "auto", "what is written is not deduplicated here"),

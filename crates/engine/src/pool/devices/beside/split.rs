@@ -35,9 +35,7 @@ fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) ->
     if layers.is_read_only() || layers.space_maps.is_none() {
         bail!(ReadOnly, "it is read-only");
     }
-    if checkpoint::checkpoint(layers)?.is_some() {
-        bail!(Exists, "it has a checkpoint");
-    }
+    checkpoint::refuse_change(layers)?;
     let sides = layers.vdevs.data_tops().into_iter().map(|top| choose(top, chosen)).collect::<Result<Vec<_>>>()?;
     writer.sync_all()?;
     let taken: Arc<Mutex<Vec<Arc<Leaf>>>> = Arc::default();

@@ -3,5 +3,6 @@
 pub(in crate::control::pools) mod auxiliary;
 pub(super) mod beside;
 pub(in crate::control::pools) mod diagnosis;
+mod leaf_work;
 pub(in crate::control::pools) mod shown;
 mod top_level;
