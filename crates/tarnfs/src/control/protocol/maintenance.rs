@@ -358,7 +358,7 @@ impl DeviceVerb {
         match self {
             DeviceVerb::Attach(attach) => Some(&attach.device),
             DeviceVerb::Detach { device } | DeviceVerb::Offline { device, .. } | DeviceVerb::Online { device, .. } => Some(device),
-            DeviceVerb::Reopen | DeviceVerb::Split(_) => None,
+            DeviceVerb::Reopen | DeviceVerb::Split(_) | DeviceVerb::LeafWork(_) | DeviceVerb::Checkpoint { .. } => None,
         }
     }
 }
