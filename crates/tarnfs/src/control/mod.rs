@@ -44,7 +44,7 @@ pub use protocol::maintenance::{
 };
 pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, check_request, no_transaction};
 pub use protocol::property::{PropertyValue, Setting, Source, Value, Wanted};
-pub use protocol::reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
+pub use protocol::reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply, VdevProperties};
 pub use protocol::request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,

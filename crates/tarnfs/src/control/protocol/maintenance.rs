@@ -308,6 +308,13 @@ pub enum DeviceVerb {
     Split(PoolSplit),
     /// `zpool initialize`, `zpool trim`; the answer says of which devices it was refused.
     LeafWork(LeafWork),
+    /// `zpool set`, of a vdev
+    SetProperty {
+        /// Its guid.
+        guid: u64,
+        /// The property.
+        setting: Setting,
+    },
     /// `zpool checkpoint`, of the whole pool
     Checkpoint {
         /// Give it up (`-d`).
@@ -358,7 +365,7 @@ impl DeviceVerb {
         match self {
             DeviceVerb::Attach(attach) => Some(&attach.device),
             DeviceVerb::Detach { device } | DeviceVerb::Offline { device, .. } | DeviceVerb::Online { device, .. } => Some(device),
-            DeviceVerb::Reopen | DeviceVerb::Split(_) | DeviceVerb::LeafWork(_) | DeviceVerb::Checkpoint { .. } => None,
+            DeviceVerb::Reopen | DeviceVerb::Split(_) | DeviceVerb::LeafWork(_) | DeviceVerb::Checkpoint { .. } | DeviceVerb::SetProperty { .. } => None,
         }
     }
 }

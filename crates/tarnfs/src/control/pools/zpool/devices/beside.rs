@@ -8,7 +8,7 @@ use engine::host::RealHost;
 use engine::pool::{Beside, Stopped};
 use engine::vdev::{Leaf, VdevConfig, VdevKind, VdevState as EngineState, key};
 
-use super::{auxiliary, leaf_work};
+use super::{auxiliary, leaf_work, vdev_properties};
 use super::shown::state_of;
 use crate::control::pools::zpool::maintenance;
 use crate::control::pools::zpool::create::{PoolSettings, When};
@@ -89,6 +89,7 @@ impl Pools {
             }
             DeviceVerb::Split(split) => self.split(&engine, split).map(|()| Reply::Done)?,
             DeviceVerb::LeafWork(work) => leaf_work::command(&engine, &tree, work).map(Reply::Refused)?,
+            DeviceVerb::SetProperty { guid, setting } => vdev_properties::set(&engine, *guid, setting).map(|()| Reply::Done)?,
             DeviceVerb::Checkpoint { discard } => maintenance::checkpoint(&engine, *discard).map(|()| Reply::Done)?,
         };
         self.spares_changed(&imported)?;
@@ -221,7 +222,7 @@ fn event_of(verb: &DeviceVerb) -> Option<&'static str> {
         DeviceVerb::Detach { .. } => Some("vdev_remove"),
         DeviceVerb::Online { .. } => Some("vdev_online"),
         DeviceVerb::Split(_) => Some("pool_split"),
-        DeviceVerb::Offline { .. } | DeviceVerb::Reopen | DeviceVerb::Checkpoint { .. } | DeviceVerb::LeafWork(_) => None,
+        DeviceVerb::Offline { .. } | DeviceVerb::Reopen | DeviceVerb::Checkpoint { .. } | DeviceVerb::LeafWork(_) | DeviceVerb::SetProperty { .. } => None,
     }
 }
 

@@ -5,3 +5,4 @@ pub(super) mod beside;
 mod leaf_work;
 pub(in crate::control::pools) mod shown;
 mod top_level;
+pub(in crate::control::pools) mod vdev_properties;
