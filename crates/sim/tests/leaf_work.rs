@@ -93,8 +93,14 @@ struct Machine {
     moment: Arc<RwLock<()>>,
 }
 
-fn tunables() -> Tunables {
-    let tunables = Tunables { cache_bytes_max: 32 << 20, txg_timeout_ns: 20_000_000, ..Tunables::default() };
+/// Groups are written often.
+const OFTEN_NS: u64 = 20_000_000;
+/// Groups are written when somebody asks for it. A group without changes is not written, and yet what was freed comes nearer to its use with it: the state before the newest
+/// one may be written over by the group after a few such (OpenZFS does the same), which says nothing about trimming.
+const ON_DEMAND_NS: u64 = 3_600_000_000_000;
+
+fn tunables(txg_timeout_ns: u64) -> Tunables {
+    let tunables = Tunables { cache_bytes_max: 32 << 20, txg_timeout_ns, ..Tunables::default() };
     // Small pieces, and each metaslab often.
     for (parameter, value) in [(Parameter::TrimExtentBytesMin, "512"), (Parameter::TrimTxgBatch, "2"), (Parameter::TrimExtentBytesMax, "1048576")] {
         tunables.parameters.set(parameter, value).unwrap();
@@ -104,7 +110,7 @@ fn tunables() -> Tunables {
 
 impl Machine {
     /// A new pool `tank`, open.
-    fn create(layout: Layout, pause: Duration) -> (Machine, Arc<Pool>) {
+    fn create(layout: Layout, pause: Duration, txg_timeout_ns: u64) -> (Machine, Arc<Pool>) {
         let moment: Arc<RwLock<()>> = Arc::default();
         let (mut disks, mut tops) = (Vec::new(), Vec::new());
         for _ in 0..layout.tops {
@@ -118,7 +124,7 @@ impl Machine {
             }
             tops.push(NewTop { leaves, parity: layout.parity, ashift: Some(layout.ashift), ..NewTop::default() });
         }
-        let options = CreateOptions { command: "zpool create tank".into(), tunables: Some(tunables()), ..CreateOptions::default() };
+        let options = CreateOptions { command: "zpool create tank".into(), tunables: Some(tunables(txg_timeout_ns)), ..CreateOptions::default() };
         let pool = Pool::create_on("tank", tops, options, RealHost::shared()).unwrap_or_else(|error| panic!("create: {error}"));
         (Machine { disks, moment }, pool)
     }
@@ -140,7 +146,7 @@ impl Machine {
 
 fn open(disks: Vec<DiskRef>, rewind: Rewind, read_only: bool) -> Result<Arc<Pool>, tarnfs::Error> {
     let candidate = discover(disks).into_iter().next().expect("a pool");
-    let options = ImportOptions { force: true, read_only, rewind, tunables: Some(tunables()), ..ImportOptions::default() };
+    let options = ImportOptions { force: true, read_only, rewind, tunables: Some(tunables(OFTEN_NS)), ..ImportOptions::default() };
     Pool::import_on(candidate, options, RealHost::shared()).map(|(pool, _)| pool)
 }
 
@@ -210,7 +216,7 @@ fn nothing_is_touched_that_somebody_needs() {
         Layout { tops: 1, sides: 4, parity: 1, bytes: 80 << 20, ashift: 12 },
     ] {
         let what = format!("{layout:?}");
-        let (machine, pool) = Machine::create(layout, Duration::ZERO);
+        let (machine, pool) = Machine::create(layout, Duration::ZERO, ON_DEMAND_NS);
         pool.engine().set_properties(vec![("autotrim".to_owned(), PropertyValue::Number(1))]).unwrap();
         let fs = pool.file_system("tank").unwrap();
         work(&fs, &mut random, 60);
@@ -269,7 +275,7 @@ fn patterned(machine: &Machine) -> f64 {
 #[allow(clippy::disallowed_methods)] // the threads of a real host are at work
 fn an_initialization_goes_on_after_a_kill_and_an_export() {
     for layout in [Layout { tops: 1, sides: 2, parity: 0, bytes: 128 << 20, ashift: 12 }, Layout { tops: 1, sides: 3, parity: 1, bytes: 96 << 20, ashift: 9 }] {
-        let (machine, mut pool) = Machine::create(layout, Duration::from_millis(10));
+        let (machine, mut pool) = Machine::create(layout, Duration::from_millis(10), OFTEN_NS);
         assert_eq!(start_all(&pool, WorkKind::Initialize), layout.sides);
         let error = pool.engine().work_on_leaf(pool.engine().vdevs.leaves()[0].guid(), WorkKind::Initialize, START).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
@@ -319,7 +325,7 @@ fn an_initialization_goes_on_after_a_kill_and_an_export() {
 fn images_become_smaller_by_a_trim() {
     use std::os::unix::fs::MetadataExt;
     for autotrim in [false, true] {
-        let tunables = tunables();
+        let tunables = tunables(OFTEN_NS);
         let mut rig = Rig::create_with(Layout { bytes: 192 << 20, sides: 2, ..Layout::default() }, &[], tunables);
         let taken = |rig: &Rig| rig.images().iter().map(|image| std::fs::metadata(image).unwrap().blocks() * 512).sum::<u64>();
         if autotrim {
