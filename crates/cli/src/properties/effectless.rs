@@ -35,11 +35,7 @@ const OF_DATASETS: &[Row] = &[
     ("rootcontext", "none", SELINUX),
 ];
 
-const OF_POOLS: &[Row] = &[
-    ("autoexpand", "off", "a pool does not grow with its devices here; OpenZFS expands it"),
-    ("autoreplace", "off", "devices are replaced by OpenZFS"),
-    ("dedup_table_quota", "auto", "what is written is not deduplicated here"),
-];
+const OF_POOLS: &[Row] = &[("dedup_table_quota", "auto", "what is written is not deduplicated here")];
 
 fn rows(scope: Scope) -> (&'static [Row], fn(&str) -> Option<&'static Property>) {
     match scope {
