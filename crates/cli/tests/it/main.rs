@@ -39,6 +39,7 @@ mod stream_troubles;
 mod tool_calls;
 mod transaction;
 mod two_users;
+mod upkeep;
 mod upgrades;
 mod verbs;
 mod vanished;

@@ -213,7 +213,7 @@ impl Scans {
         self.ending.store(ending, Ordering::Release);
     }
 
-    pub(super) fn is_ending(&self) -> bool {
+    pub(in crate::pool) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
 

@@ -558,6 +558,21 @@ impl Leaf {
         self.with_disk("prepare", |disk| self.heed_flush(disk.prepare(at, length)))
     }
 
+    /// Can the device be told what is no longer needed?
+    pub fn can_trim(&self) -> bool {
+        self.disk.read().as_ref().is_some_and(|disk| disk.can_discard())
+    }
+
+    /// Tells the device that nothing of a range is needed.
+    #[doc(alias = "zio_trim")]
+    pub fn trim(&self, offset: u64, length: u64) -> Result<()> {
+        let at = self.place(offset, length)?;
+        let now = || self.traffic.now_ns();
+        let _turn = self.queue.enter(&Wanted { class: Class::Trim, is_write: true, at, length: length as usize }, &now);
+        let _under_way = self.traffic.begin(RequestKind::Trim, length as usize, 1);
+        self.with_disk("trim", |disk| disk.discard(at, length))
+    }
+
     fn note_write_failure(&self) {
         self.note_missed_write();
         self.degrade();

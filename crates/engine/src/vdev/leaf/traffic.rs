@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! A thread that has a request makes it itself, when its turn has come ([`queue`](super::queue)); the time at the device is what is
-//! measured. Of the kinds that OpenZFS tells apart, three exist here: reads, writes of the
-//! intent log (somebody waits for them) and all other writes. Read-ahead and checks are reads like any other. A request
+//! measured. Of the kinds that OpenZFS tells apart, four exist here: reads, writes of the
+//! intent log (somebody waits for them), all other writes, and trims. Read-ahead and checks are reads like any other. A request
 //! that carries several blocks, which lie side by side, is a *joined* one.
 //!
 //! # Invariants
@@ -30,6 +30,8 @@ pub enum RequestKind {
     LogWrite,
     /// A write of a transaction group.
     Write,
+    /// A device is told what it need not keep.
+    Trim,
 }
 
 /// The requests of one kind so far, and those under way.
@@ -99,7 +101,7 @@ pub struct Traffic {
     clock: OnceLock<HostRef>,
     /// Threads for several requests at a time.
     crew: OnceLock<Arc<Executor>>,
-    kinds: [Counters; 3],
+    kinds: [Counters; 4],
     reads: Pace,
     writes: Pace,
     flushes: Pace,
@@ -108,7 +110,7 @@ pub struct Traffic {
 /// A request under way. Dropped, it is done.
 pub(in crate::vdev) struct UnderWay<'a> {
     counters: &'a Counters,
-    pace: &'a Pace,
+    pace: Option<&'a Pace>,
     bytes: u64,
     clock: Option<(&'a HostRef, u64)>,
 }
@@ -119,7 +121,9 @@ impl Drop for UnderWay<'_> {
         if let Some((host, begun)) = self.clock {
             let took = host.now_ns().saturating_sub(begun);
             count(&self.counters.wait, took);
-            self.pace.note(took.saturating_sub(self.bytes.saturating_mul(BYTE_NS)));
+            if let Some(pace) = self.pace {
+                pace.note(took.saturating_sub(self.bytes.saturating_mul(BYTE_NS)));
+            }
         }
     }
 }
@@ -135,7 +139,11 @@ impl Traffic {
         let counters = &self.kinds[kind as usize];
         counters.active.fetch_add(1, Relaxed);
         count(if blocks > 1 { &counters.joined } else { &counters.single }, bytes as u64);
-        let pace = if kind == RequestKind::Read { &self.reads } else { &self.writes };
+        let pace = match kind {
+            RequestKind::Read => Some(&self.reads),
+            RequestKind::LogWrite | RequestKind::Write => Some(&self.writes),
+            RequestKind::Trim => None,
+        };
         UnderWay { counters, pace, bytes: bytes as u64, clock: self.clock.get().map(|host| (host, host.now_ns())) }
     }
 

@@ -1,5 +1,7 @@
 //! The tree of a top-level vdev, for I/O.
 
+use std::ops::Range;
+
 use super::raidz::Raidz;
 use super::{Column, Content, IoMap, LeafId, Row, Side};
 
@@ -93,6 +95,24 @@ impl Layout {
             Form::Same(node) => (vec![leaves(node)], 0),
             Form::Raidz(raidz, children) => (children.iter().map(leaves).collect(), raidz.parity as usize),
         }
+    }
+
+    /// What of a range that is no block, but free or to be moved, lies on the leaf of this number: a range of the leaf. `None`: nothing.
+    #[doc(alias = "vdev_xlate")]
+    pub fn on_leaf(&self, leaf: u32, range: Range<u64>) -> Option<Range<u64>> {
+        let has = |node: &Node| {
+            let mut leaves = Vec::new();
+            node.leaves(&mut leaves);
+            leaves.contains(&leaf)
+        };
+        let found = match &self.form {
+            Form::Same(node) => Some(range).filter(|_| has(node)),
+            Form::Raidz(raidz, children) => {
+                let child = children.iter().position(has)?;
+                Some(raidz.on_child(child as u64, &range))
+            }
+        };
+        found.filter(|range| !range.is_empty())
     }
 
     /// On how many disks the data of a large block lies.
