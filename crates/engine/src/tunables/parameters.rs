@@ -47,6 +47,8 @@ pub enum Parameter {
     ScrubMinTime,
     ResilverMinTime,
     ResilverDeferPercent,
+    ExpandBytesMax,
+    ScrubAfterExpand,
 }
 
 use Parameter::*;
@@ -54,7 +56,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 33;
+const COUNT: usize = 35;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -91,6 +93,8 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (ScrubMinTime, "zfs_scrub_min_time_ms", 1..=60_000),
     (ResilverMinTime, "zfs_resilver_min_time_ms", 1..=60_000),
     (ResilverDeferPercent, "zfs_resilver_defer_percent", 0..=100),
+    (ExpandBytesMax, "raidz_expand_max_reflow_bytes", 0..=u64::MAX - 1),
+    (ScrubAfterExpand, "zfs_scrub_after_expand", 0..=1),
 ];
 
 impl Parameter {
@@ -195,6 +199,8 @@ impl Tunables {
             // Until a resilver is done a further loss may be one too many.
             ResilverMinTime => 300,
             ResilverDeferPercent => 10,
+            ExpandBytesMax => 0,
+            ScrubAfterExpand => 1,
         }
     }
 }

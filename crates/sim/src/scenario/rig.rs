@@ -8,6 +8,7 @@ use std::sync::Arc;
 use engine::dsl::prop_table;
 use engine::dsl::{PropertyChange, PropertyValue};
 use engine::tunables::Tunables;
+use engine::vdev::DraidColumns;
 use ondisk::feature::Feature;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -26,6 +27,8 @@ pub struct Layout {
     pub sides: usize,
     /// Columns of parity of each: then its sides are columns of RAID-Z.
     pub parity: u8,
+    /// The sides are columns of dRAID.
+    pub draid: Option<DraidColumns>,
     /// Bytes of each device.
     pub bytes: u64,
     /// log2 of the smallest allocation.
@@ -34,7 +37,7 @@ pub struct Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        Layout { tops: 1, sides: 1, parity: 0, bytes: 256 << 20, ashift: 12 }
+        Layout { tops: 1, sides: 1, parity: 0, draid: None, bytes: 256 << 20, ashift: 12 }
     }
 }
 
@@ -116,7 +119,7 @@ impl Rig {
             for path in &paths {
                 File::create(path).and_then(|file| file.set_len(layout.bytes)).expect("an image");
             }
-            vdevs.push(VdevPaths { paths, parity: layout.parity, ..VdevPaths::default() });
+            vdevs.push(VdevPaths { paths, parity: layout.parity, draid: layout.draid, ..VdevPaths::default() });
         }
         let options = CreateOptions {
             ashift: Some(layout.ashift),

@@ -95,6 +95,7 @@ const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remo
 const FREE: &str = "free";
 const SCRUB: &str = "scrub";
 const RESILVER: &str = "resilver";
+const EXPANSION: &str = "raidz_expand";
 const STEP: Duration = Duration::from_millis(300);
 /// Of a column, without the space between columns.
 const WIDTH_MIN: usize = 6;
@@ -144,7 +145,7 @@ pub(in crate::zpool) fn wait(session: &mut Session<'_>, words: &[String]) -> Out
     let begun = Instant::now();
     let (started, mut rows) = (session.now, 0_u32);
     loop {
-        let left = [(FREE, freeing(session, name)?), scanning(session, name)?];
+        let left = [(FREE, freeing(session, name)?), scanning(session, name)?, (EXPANSION, expanding(session, name)?)];
         let due = interval.map(|interval| interval.duration().saturating_mul(rows));
         if due.is_some_and(|due| begun.elapsed() >= due) {
             session.now = started + begun.elapsed().as_secs();
@@ -187,6 +188,18 @@ fn scanning(session: &mut Session<'_>, name: &str) -> Result<(&'static str, Opti
     let running = scan.filter(|scan| scan.state == ScanState::Scanning && scan.pause_time == 0);
     let activity = if running.as_ref().is_some_and(|scan| scan.function == ScanFunction::Resilver) { RESILVER } else { SCRUB };
     Ok((activity, running.map(|scan| scan.to_examine.saturating_sub(scan.issued))))
+}
+
+/// What is left to move to a device that RAID-Z got.
+fn expanding(session: &mut Session<'_>, name: &str) -> Result<Option<u64>, Stop> {
+    let select = PoolSelect { name: Some(name.to_owned()), properties: Wanted::Only(Vec::new()) };
+    let expansion = match session.status(Request::PoolStatus(select)) {
+        Ok(pools) => pools.into_iter().find_map(|pool| pool.expansion),
+        Err(failure) if failure.kind == FailureKind::NoSuchPool => None,
+        Err(failure) => return Err(session.failed(format_args!("cannot wait for '{name}'"), &failure)),
+    };
+    let running = expansion.filter(|expansion| expansion.state == ScanState::Scanning);
+    Ok(running.map(|expansion| expansion.to_move.saturating_sub(expansion.moved)))
 }
 
 fn row(session: &mut Session<'_>, flags: &Waiting, left: &[(&str, Option<u64>)], number: u32) {

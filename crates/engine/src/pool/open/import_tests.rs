@@ -246,7 +246,7 @@ fn no_label_makes_it_panic() {
                 let _ = tree.check_complete();
                 let (_, _) = (tree.status(), tree.allocation_units());
                 for top in tree.tops() {
-                    let _ = (top.metaslab_count(), top.layout().deflated_size(512), top.io_map(0, 512));
+                    let _ = (top.metaslab_count(), top.layout().deflated_size(512), top.io_map(0, 512, 4));
                 }
             }
         }

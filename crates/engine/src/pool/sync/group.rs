@@ -27,7 +27,7 @@ use crate::dsl::FreeBudget;
 use crate::error::{Result, Within};
 use crate::pool::devices::beside::detach;
 use crate::pool::devices::{dirty_time_log, removed};
-use crate::pool::{error_log_sync, scan};
+use crate::pool::{error_log_sync, expansion, scan};
 use crate::txg::Txg;
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::{bail, error};
@@ -67,6 +67,7 @@ impl GroupWriter {
             || self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
             || dirty_time_log::has_unsaved(&self.layers.vdevs)
             || self.scans.is_active()
+            || self.expansion.is_active()
             || error_log_sync::has_work(&self.layers)
             || self.layers.dsl.has_background_frees()?)
     }
@@ -113,6 +114,7 @@ impl GroupWriter {
         self.layers.dsl.sync_pass(tx)?;
         if tx.pass == 1 {
             self.layers.dsl.free_in_background(FreeBudget::default(), tx)?;
+            expansion::sync(self, tx)?;
             self.configuration.sync(self.layers.meta(), tx)?;
         }
         self.return_frees(tx, frees)?;
@@ -173,6 +175,7 @@ impl GroupWriter {
             root: *pointer.as_bytes(),
             software_version: SOFTWARE_VERSION,
             multihost: Some(self.heartbeat.of_group(&self.layers.context.tunables)),
+            raidz_reflow: self.expansion.reflow(),
             ..Uberblock::empty()
         };
         let tops = self.layers.vdevs.uberblock_tops(txg, all);
@@ -199,6 +202,7 @@ impl GroupWriter {
         }
         *self.uberblock.lock() = uberblock;
         self.heartbeat.note_written(self.layers.context.host.now_ns(), 0, true);
+        expansion::committed(self);
         Ok(())
     }
 

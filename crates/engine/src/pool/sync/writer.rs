@@ -19,6 +19,7 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint::kept_by_checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::layers::Layers;
+use crate::pool::expansion::Expansion;
 use crate::pool::scan::Scans;
 use crate::txg::Txg;
 
@@ -36,6 +37,8 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) sync_lock: Mutex<()>,
     /// Scrubs and resilvers.
     pub(super) scans: Scans,
+    /// RAID-Z that gets a device more.
+    pub(super) expansion: Expansion,
     /// Groups up to this one are written even if nothing has changed.
     pub(super) written_anyway: AtomicU64,
 }
@@ -52,6 +55,7 @@ impl GroupWriter {
             deferred,
             sync_lock: Mutex::new(()),
             scans: Scans::default(),
+            expansion: Expansion::default(),
             written_anyway: AtomicU64::new(0),
         }
     }
@@ -69,6 +73,21 @@ impl GroupWriter {
     /// Scrubs and resilvers.
     pub(in crate::pool) fn scans(&self) -> &Scans {
         &self.scans
+    }
+
+    /// RAID-Z that gets a device more.
+    pub(in crate::pool) fn expansion(&self) -> &Expansion {
+        &self.expansion
+    }
+
+    /// The last uberblock on disk is this now, in the sync thread: it differs in what it says of sectors that were moved.
+    pub(in crate::pool) fn replace_uberblock(&self, uberblock: Uberblock) {
+        *self.uberblock.lock() = uberblock;
+    }
+
+    /// Multihost protection is on.
+    pub(in crate::pool) fn has_heartbeat(&self) -> bool {
+        self.heartbeat.is_on()
     }
 
     /// The open group is to be written soon, though nobody waits for it.

@@ -6,7 +6,7 @@ use disk::DiskRef;
 use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
 use engine::pool::{Beside, Stopped};
-use engine::vdev::{Leaf, NewLeaf, VdevConfig, VdevState as EngineState, key};
+use engine::vdev::{Leaf, NewLeaf, VdevConfig, VdevKind, VdevState as EngineState, key};
 
 use super::shown::state_of;
 use crate::control::pools::zpool::create::{PoolSettings, When};
@@ -103,20 +103,36 @@ impl Pools {
     }
 
     fn attach(&self, engine: &engine::pool::Pool, tree: &VdevConfig, attach: &DeviceAttach) -> Result<(), Failure> {
-        let found = leaf_of(tree, &attach.device, "can only attach to mirrors and top-level disks")?;
-        if attach.sequential {
+        let named = find(tree, &attach.device)?;
+        let expands = named.kind == VdevKind::Raidz && !attach.replace;
+        let found = if expands { named } else { leaf_of(tree, &attach.device, "can only attach to mirrors and top-level disks")? };
+        if attach.sequential && !expands {
             return Err(not_yet("sequential reconstruction (-s) is"));
         }
         let property = || engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok());
         let ashift = attach.ashift.or_else(property).filter(|ashift| *ashift != 0);
         let away = engine.vdevs.leaves().into_iter().filter(|leaf| !leaf.is_open()).map(|leaf| leaf.guid()).collect::<Vec<_>>();
         let leaf: NewLeaf = self.claim_device(&attach.new, attach.force, &|guid| guid == found.guid && away.contains(&guid))?;
+        if expands {
+            if attach.sequential {
+                return Err(Failure::with(FailureKind::BadDevice, "raidz_expansion does not support sequential reconstruction"));
+            }
+            return engine.expand_raidz(found.guid, leaf, ashift).map_err(|error| expansion_failure(&error));
+        }
         let how = if attach.replace { Beside::Replacement } else { Beside::Mirror };
         engine.attach_device(found.guid, leaf, how, ashift).map_err(|error| match error.kind() {
             ErrorKind::Unsupported | ErrorKind::Invalid => Failure::with(FailureKind::BadDevice, words(&error)),
             ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
             _ => other_failure(&error),
         })
+    }
+}
+
+fn expansion_failure(error: &Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Busy | ErrorKind::NoDevice => Failure::with(FailureKind::BadDevice, words(error)),
+        ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+        _ => other_failure(error),
     }
 }
 
