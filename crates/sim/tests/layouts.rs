@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use engine::tunables::{Parameter, Tunables};
 use engine::vdev::{DraidColumns, NewLeaf};
+use sim::golden::{Compare, compare, open_images};
+use sim::places;
 use sim::scenario::{Layout, Rig, contents};
 use tarnfs::{ImportOptions, Pool};
 
@@ -164,4 +166,23 @@ fn draid_survives_what_it_has_parity_for() {
         rig.import();
         rig.compare(&what);
     }
+}
+
+/// OpenZFS began, and stopped in the middle: the rest is done here, and nothing of what the manifest has is another.
+#[test]
+fn an_expansion_that_openzfs_began_is_finished() {
+    let Some(mut rig) = Rig::golden("expand-part") else { return places::skipped("golden pool expand-part: not found") };
+    let width = rig.pool().engine().vdevs.tops()[0].leaves().len();
+    wait(&rig, "expand-part");
+    let top = rig.pool().engine().vdevs.tops()[0].config();
+    assert_eq!((top.is_expanding(), top.expansions().len(), top.children.len()), (false, 1, width));
+    assert_eq!(rig.pool().engine().uberblock().raidz_reflow.0, 0);
+    rig.export();
+    let golden = rig.golden_pool();
+    let pool = open_images(&golden.images).expect("the pool opens");
+    let report = compare(pool.as_ref(), &golden.manifest, Compare::LISTED).expect("it can be compared");
+    assert!(report.is_same(), "{:?}", report.differences);
+    drop(pool);
+    rig.check("expand-part, finished");
+    rig.zdb("expand-part, finished", true);
 }

@@ -66,6 +66,7 @@ pub(in crate::pool) fn begin(writer: &Arc<GroupWriter>, guid: u64, new: NewLeaf,
             let mut state = expansion.state.lock();
             state.top = Some(top.clone());
             state.reflow = RaidzReflow(0);
+            state.begun = tx.txg();
             state.progress = Some(ExpansionProgress { vdev: top.id(), start_time: now, ..ExpansionProgress::default() });
         }
         let mos = layers.mos();

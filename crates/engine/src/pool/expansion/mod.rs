@@ -22,7 +22,8 @@
 //!
 //! # Invariants
 //! 1. A place is written over only when the uberblock on disk, of which every copy may be the one that is found, says that its sector is elsewhere.
-//! 2. Every uberblock says how far sectors are moved, until one does that goes with a description which does not need it.
+//! 2. Nothing is moved, and no uberblock says anything of it, before a group is on disk whose description of the vdev has the new device.
+//! 3. Every uberblock says how far sectors are moved, until one does that goes with a description which does not need it.
 
 use std::sync::Arc;
 
@@ -89,6 +90,8 @@ struct State {
     progress: Option<ExpansionProgress>,
     /// The last group could do nothing.
     is_stuck: bool,
+    /// The group in which it began: what says so is not on disk before that is.
+    begun: u64,
 }
 
 impl Expansion {
@@ -146,7 +149,7 @@ pub(in crate::pool) fn open(writer: &Arc<GroupWriter>) -> Result<()> {
         }
     }
     let expanding = layers.vdevs.data_tops().into_iter().find(|top| top.config().is_expanding());
-    *expansion.state.lock() = State { reflow: writer.uberblock().raidz_reflow, top: expanding.clone(), progress: last, is_stuck: false };
+    *expansion.state.lock() = State { reflow: writer.uberblock().raidz_reflow, top: expanding.clone(), progress: last, ..State::default() };
     if let Some(top) = expanding
         && !layers.is_read_only()
     {

@@ -25,6 +25,9 @@ const LONGEST_NS: u64 = 2_000_000_000;
 pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
     let expansion = writer.expansion();
     let Some((top, moves)) = expansion.running() else { return Ok(()) };
+    if expansion.state.lock().begun >= tx.txg() {
+        return Ok(());
+    }
     let Some(reflow) = moves.reflow() else { return Ok(()) };
     let end = top.metaslab_count() << top.metaslab_shift();
     let moved = if reflow.synced >= end {
