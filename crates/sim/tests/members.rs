@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use engine::pool::{Beside, Stopped};
 use engine::vdev::{NewLeaf, VdevConfig, VdevKind, VdevState};
+use sim::{oracle, places};
 use sim::scenario::{Layout, Rig, contents};
 use tarnfs::{ImportOptions, Pool};
 
@@ -145,10 +146,34 @@ fn a_device_that_was_offline_gets_what_it_missed() {
     assert_eq!(rig.pool().engine().vdevs.leaves()[1].state(), VdevState::Offline);
     work(&mut rig, 3);
     let disk = disk::open(&images[1].display().to_string(), disk::Access::Write).expect("the image");
-    assert_eq!(rig.pool().engine().online_device(away, Some(disk)).expect("online"), VdevState::Online);
+    assert_eq!(rig.pool().engine().online_device(away, Some(disk), false).expect("online"), VdevState::Online);
     work(&mut rig, 4);
     rig.compare("online");
     wait(&rig, "online");
     each_alone(&mut rig, &images, "online");
     judge(&mut rig, "online");
+}
+
+/// OpenZFS left a spare in the place of a device: either goes.
+#[test]
+fn a_spare_of_openzfs_goes_back_or_stays() {
+    for goes in [VdevKind::Spare, VdevKind::Disk] {
+        let Some(mut rig) = Rig::golden("spare") else { return places::skipped("golden pool spare: not found") };
+        let engine = rig.pool().engine().clone();
+        let group = engine.vdevs.config().children[0].children[1].clone();
+        assert_eq!((&group.kind, group.children.len()), (&VdevKind::Spare, 2));
+        let (first, spare) = (group.children[0].guid, group.children[1].guid);
+        assert!(engine.auxiliary().unwrap().find(spare).is_some());
+        engine.detach_device(if goes == VdevKind::Spare { spare } else { first }).expect("detach");
+        let what = format!("detached: {goes}");
+        let left = engine.vdevs.config().children[0].children[1].clone();
+        assert_eq!((left.children.len(), left.guid), (0, if goes == VdevKind::Spare { first } else { spare }), "{what}");
+        assert_eq!(engine.auxiliary().unwrap().find(spare).is_some(), goes == VdevKind::Spare, "{what}");
+        drop(engine);
+        rig.export();
+        rig.check(&what);
+        let images = rig.images();
+        let images: Vec<&Path> = images.iter().map(PathBuf::as_path).filter(|image| goes == VdevKind::Spare || !image.ends_with("d1.img")).collect();
+        oracle::zdb_check(&images).expect_clean(&what);
+    }
 }

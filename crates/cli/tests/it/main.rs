@@ -32,6 +32,7 @@ mod send;
 mod snapshot_mounts;
 mod snapshots;
 mod space;
+mod spares;
 mod storm;
 mod stream;
 mod stream_troubles;

@@ -38,6 +38,8 @@ use crate::socket::trust;
 const CONNECTIONS_MAX: usize = 256;
 /// The longest message of a caller who is not the superuser, in bytes.
 const OTHERS_LENGTH_MAX: u32 = 1 << 20;
+/// How often the devices of the pools are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often the daemon checks whether it is still needed.
 const TICK: Duration = Duration::from_millis(100);
 /// Ticks without a connection or pool after which a daemon ends.
@@ -126,6 +128,9 @@ impl ControlSocket {
             switch: Arc::clone(switch),
             crowd: Crowd::default(),
         };
+        if let Some(beside) = served.beside.clone() {
+            look_after(beside, switch);
+        }
         let mut idle = 0;
         let mut ticks = 0u32;
         loop {
@@ -228,6 +233,20 @@ impl ControlSocket {
     fn finish<B: Service>(self, backend: &Arc<Mutex<B>>) -> Result<(), Failure> {
         self.remove_socket();
         backend.lock().quit()
+    }
+}
+
+/// Has an agent look after the devices of all pools, until the daemon ends.
+fn look_after(beside: Beside, switch: &Arc<Switch>) {
+    let switch = Arc::clone(switch);
+    let work = move || {
+        while !switch.is_ending() {
+            thread::sleep(LOOK_EVERY);
+            beside.look_after();
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("agent".to_owned()).spawn(work) {
+        tracing::warn!(%error, "nobody looks after the devices of the pools");
     }
 }
 

@@ -143,13 +143,14 @@ impl Pool {
         states::stop(self.groups(), guid, how, temporary)
     }
 
-    /// Uses a device again (`zpool online`), and returns how it is; `disk`: what was found where it should be.
+    /// Uses a device again (`zpool online`), and returns how it is; `disk`: what was found where it should be; `to_stay`: a spare that stands in for it goes
+    /// back when the device has everything.
     ///
     /// # Errors
     /// There is no such device, or the pool cannot be written.
-    pub fn online_device(&self, guid: u64, disk: Option<DiskRef>) -> Result<VdevState> {
+    pub fn online_device(&self, guid: u64, disk: Option<DiskRef>, to_stay: bool) -> Result<VdevState> {
         let _one_at_a_time = self.lock_vdev_changes();
-        states::online(self.groups(), guid, disk)
+        states::online(self.groups(), guid, disk, to_stay)
     }
 
     /// Uses all of the devices of a top-level vdev, if these are larger than they were (`zpool online -e`, `autoexpand`): that with the device

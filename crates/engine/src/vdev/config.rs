@@ -46,6 +46,7 @@ pub mod key {
     pub const REBUILD_TXG: &str = "rebuild_txg";
     pub const IS_HOLE: &str = "is_hole";
     pub const AUX_STATE: &str = "aux_state";
+    pub const UNSPARE: &str = "unspare";
     pub const PARITY: &str = "nparity";
     pub const EXPANDING: &str = "raidz_expanding";
     pub const EXPAND_TXGS: &str = "raidz_expand_txgs";
@@ -99,7 +100,7 @@ const ORDER: [&str; 44] = [
     key::FAULTED,
     key::DEGRADED,
     key::REMOVED,
-    "unspare",
+    key::UNSPARE,
     key::IS_HOLE,
     key::AUX_STATE,
     "orig_guid",

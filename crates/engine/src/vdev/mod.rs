@@ -25,6 +25,7 @@
 mod bias;
 mod config;
 mod create;
+mod departures;
 mod flush;
 mod indirect;
 pub mod label;
@@ -46,6 +47,7 @@ pub use bias::Bias;
 pub use config::{VdevConfig, VdevKind, key};
 pub(crate) use create::kind_of;
 pub use create::{DraidColumns, NewLeaf, NewTop};
+pub use departures::{Departing, Departures};
 pub use flush::{FlushMark, LogMark};
 pub use indirect::IndirectMap;
 pub use leaf::{Class, FailureMode, Gate, Leaf, LeafStats, Reason, RequestKind, Requests, Traffic, VdevState, VdevStatus};

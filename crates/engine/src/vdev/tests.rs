@@ -213,13 +213,13 @@ fn a_missing_leaf_is_noted_for_its_time_log() {
 #[test]
 fn what_is_not_supported_is_named() {
     let mut config = VdevConfig::new(VdevKind::Root, 0, 1);
-    let mut draid = NvList::new();
-    draid.set("type", "draid");
-    draid.set("guid", 5);
-    config.children.push(VdevConfig::from_nvlist(&draid).unwrap());
+    let mut anyraid = NvList::new();
+    anyraid.set("type", "anyraid");
+    anyraid.set("guid", 5);
+    config.children.push(VdevConfig::from_nvlist(&anyraid).unwrap());
     let error = VdevTree::from_config(config, &Devices::new()).map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.message().contains("draid-0"), "{error}");
+    assert!(error.message().contains("anyraid-0"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use super::top::{state_of_columns, state_of_same};
 use super::create::{NewLeaf, kind_of};
 use super::map::Reflow;
-use super::{ASHIFT_MAX, ASHIFT_MIN, Bias, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
+use super::{ASHIFT_MAX, ASHIFT_MIN, Bias, Departures, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::host::HostRef;
@@ -16,7 +16,7 @@ use disk::DiskRef;
 use ondisk::label;
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -68,8 +68,8 @@ pub struct VdevTree {
     limits: OnceLock<Tunables>,
     /// Where writers wait while nothing can be written.
     gate: Arc<Gate>,
-    /// Devices that the group which is being written takes out. guarded by: itself
-    departing: Mutex<Vec<Arc<Leaf>>>,
+    /// Devices that were taken out.
+    departures: Departures,
 }
 
 impl VdevTree {
@@ -102,7 +102,7 @@ impl VdevTree {
         }
         let gate = Arc::new(Gate::default());
         tops.iter().for_each(|top| top.set_gate(&gate));
-        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), crew: OnceLock::new(), limits: OnceLock::new(), gate, departing: Mutex::default() })
+        Ok(VdevTree { root: RwLock::new(root), tops: RwLock::new(tops), writing_txg, clock: OnceLock::new(), crew: OnceLock::new(), limits: OnceLock::new(), gate, departures: Departures::default() })
     }
 
     /// From now on the devices measure how long their requests take.
@@ -185,14 +185,9 @@ impl VdevTree {
         self.tops().into_iter().find_map(|top| top.members().leaf_of_guid(guid).map(|leaf| (top.clone(), leaf.clone())))
     }
 
-    /// A device is no part of the tree any more, from the group on that is being written.
-    pub fn note_departing(&self, leaf: Arc<Leaf>) {
-        self.departing.lock().push(leaf);
-    }
-
-    /// The devices that the group which was written has taken out.
-    pub fn take_departed(&self) -> Vec<Arc<Leaf>> {
-        std::mem::take(&mut self.departing.lock())
+    /// The devices that were taken out.
+    pub fn departures(&self) -> &Departures {
+        &self.departures
     }
 
     /// Appends a top-level vdev; it must have the next number. Its labels will be written.

@@ -189,7 +189,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Space maps store large segments in fewer bytes"),
     row!(AllocationClasses, "allocation_classes", "org.zfsonlinux:allocation_classes", [READ_ONLY_COMPATIBLE], [], ReadWrite,
          "Vdevs for metadata, small blocks or deduplication tables alone"),
-    row!(ResilverDefer, "resilver_defer", "com.datto:resilver_defer", [READ_ONLY_COMPATIBLE], [], None,
+    row!(ResilverDefer, "resilver_defer", "com.datto:resilver_defer", [READ_ONLY_COMPATIBLE], [], ReadWrite,
          "A second resilver waits for the first"),
     row!(BookmarkV2, "bookmark_v2", "com.datto:bookmark_v2", [], [ExtensibleDataset Bookmarks], ReadWrite,
          "Bookmarks with more fields"),

@@ -1,6 +1,7 @@
 //! Devices come in beside others and go while files are synced, and the power goes at any moment of that: the pool is the one from before or the one after, and
 //! what was acknowledged is there.
 
+use engine::pool::auxiliary::{AuxiliaryKind, NewAuxiliary};
 use engine::pool::{Beside, Stopped};
 use engine::vdev::NewLeaf;
 
@@ -12,14 +13,22 @@ fn leaf(rig: &Rig, number: usize) -> NewLeaf {
     NewLeaf { path: ::disk::Disk::name(&*disk).to_owned(), disk, whole_disk: false }
 }
 
+fn spare(rig: &Rig, number: usize) -> NewAuxiliary {
+    NewAuxiliary { leaf: leaf(rig, number), kind: AuxiliaryKind::Spare, ashift: None, shared: None }
+}
+
 #[test]
 fn a_device_is_there_or_not_when_the_power_goes_while_it_comes_or_goes() {
-    for how in [Beside::Mirror, Beside::Replacement] {
+    for how in [Beside::Mirror, Beside::Replacement, Beside::Spare(0)] {
         let rig = Rig::new(2);
         let pool = rig.open(false);
         let fs = file_system(&pool);
         (0..4).for_each(|number| synced_file(&rig, &fs, number));
         let first = pool.vdevs.leaves()[0].guid();
+        let how = match how {
+            Beside::Spare(_) => Beside::Spare(pool.add_auxiliary(&[spare(&rig, 1)]).unwrap()[0]),
+            how => how,
+        };
         beside_syncs(&rig, &fs, || {
             pool.attach_device(first, leaf(&rig, 1), how, None).unwrap();
             pool.sync_all().unwrap();
@@ -30,10 +39,11 @@ fn a_device_is_there_or_not_when_the_power_goes_while_it_comes_or_goes() {
             let new = pool.vdevs.leaves()[1].guid();
             pool.stop_device(new, Stopped::Offline, false).unwrap();
             pool.sync_all().unwrap();
-            pool.online_device(new, Some(rig.disks[1].clone())).unwrap();
+            pool.online_device(new, Some(rig.disks[1].clone()), false).unwrap();
             pool.detach_device(new).unwrap();
         });
         assert_eq!(pool.vdevs.leaves().len(), 1);
+        assert_eq!(pool.auxiliary().unwrap().spares.len(), usize::from(matches!(how, Beside::Spare(_))));
         (4..8).for_each(|number| synced_file(&rig, &fs, number));
         drop(fs);
         pool.abandon();

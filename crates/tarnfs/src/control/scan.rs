@@ -283,6 +283,7 @@ fn status_of(config: &VdevConfig, class: AllocationClass, depth: usize, leaf: &d
         physical_path: config.string("phys_path"),
         device_id: config.string("devid"),
         whole_disk: config.flag("whole_disk"),
+        used_by: None,
         not_present: config.flag("not_present") && own.state == VdevState::CantOpen,
         class,
         state: own.state,

@@ -244,6 +244,8 @@ impl Tree<'_> {
         let is_leaf = vdev.children.is_empty();
         if vdev.not_present {
             text.push_str(&format!("  was {}", vdev.path.as_deref().unwrap_or("")));
+        } else if let Some(pool) = &vdev.used_by {
+            text.push_str(&format!("  in use by pool '{pool}'"));
         } else if let Some(words) = aux_words(vdev) {
             text.push_str(&format!("  {words}"));
         } else if is_leaf && !is_spare && reason::has_wrong_ashift(vdev) {

@@ -204,6 +204,12 @@ pub(in crate::zpool) fn check_one(session: &mut Session<'_>, spec: &VdevSpec, fo
     if complaints.any { Err(Stop::Code(1)) } else { Ok(()) }
 }
 
+/// Has a pool this device as a hot spare?
+pub(in crate::zpool) fn is_spare_of(pool: &PoolStatus, spec: &VdevSpec) -> bool {
+    let Some(wanted) = spec.path.as_deref().map(footprint) else { return false };
+    pool.spares.iter().flat_map(|spare| held(spare, None)).any(|spare| spare.overlaps(&wanted))
+}
+
 /// Refuses devices in use, and uneven redundancy unless forced. `pool`: the pool that they are added to.
 pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], force: bool, pool: Option<&PoolStatus>) -> Result<(), Stop> {
     let mut complaints = Complaints { force, any: false };

@@ -141,14 +141,9 @@ fn write_list(mos: &Mos, kind: AuxiliaryKind, devices: &[VdevConfig], tx: &SyncT
     write_packed(mos, object, &list, tx)
 }
 
-/// Which of `disks` are hot spares or cache devices, by guid.
+/// Which of `disks` are hot spares or cache devices, by guid. A spare that stands in for a device, in whatever pool, has the label of that pool.
 pub fn find_auxiliary(disks: Vec<DiskRef>) -> BTreeMap<u64, DiskRef> {
-    let kinds = [PoolState::Spare as u64, PoolState::CacheDevice as u64];
-    let guid = |disk: &DiskRef| {
-        let labels = DeviceLabels::read(&**disk);
-        let config = labels.newest_config()?;
-        config.u64("guid").filter(|_| config.u64("state").is_some_and(|state| kinds.contains(&state)))
-    };
+    let guid = |disk: &DiskRef| DeviceLabels::read(&**disk).newest_config()?.u64("guid");
     disks.into_iter().filter_map(|disk| Some((guid(&disk)?, disk))).collect()
 }
 
@@ -184,7 +179,8 @@ impl NewAuxiliary {
     }
 }
 
-fn label(version: u64, kind: AuxiliaryKind, config: &VdevConfig) -> NvList {
+/// What the labels of such a device say.
+pub(in crate::pool) fn label(version: u64, kind: AuxiliaryKind, config: &VdevConfig) -> NvList {
     let mut list = NvList::new();
     list.push("version", version);
     list.push("state", kind.state() as u64);
@@ -284,6 +280,13 @@ fn distributed(top: &VdevConfig, host: &dyn Host) -> Vec<VdevConfig> {
         spare
     };
     (0..top.number(vdev_key::DRAID_SPARES)).map(spare).collect()
+}
+
+/// Takes a spare from the list that has become a device like any other, in the sync thread.
+pub(in crate::pool) fn strike_spare_sync(mos: &Mos, guid: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let mut spares = read_list(mos, AuxiliaryKind::Spare.list())?;
+    spares.retain(|spare| spare.guid != guid);
+    write_list(mos, AuxiliaryKind::Spare, &spares, tx)
 }
 
 /// Removes the device with this guid (`zpool remove`), and returns when that is on disk. One call at a time. Its label stays.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use disk::DiskRef;
 use ondisk::label;
 
+use super::caught_up::has_unspared;
 use super::{in_one_group, remove_log};
 use crate::error::{Result, Within};
 use crate::pool::layers::Layers;
@@ -39,6 +40,8 @@ pub enum Stopped {
     Failing,
     /// It gave what was wrong too often: it is used on.
     Suspect,
+    /// It was pulled out.
+    Removed,
 }
 
 impl Stopped {
@@ -46,14 +49,16 @@ impl Stopped {
         match self {
             Stopped::Offline | Stopped::Faulted => Reason::Persistent,
             Stopped::Failing | Stopped::Suspect => Reason::Errors,
+            Stopped::Removed => Reason::None,
         }
     }
 
     /// The reason in the description.
-    fn aux_state(self) -> &'static str {
+    fn aux_state(self) -> Option<&'static str> {
         match self {
-            Stopped::Offline | Stopped::Faulted => EXTERNAL,
-            Stopped::Failing | Stopped::Suspect => "err_exceeded",
+            Stopped::Offline | Stopped::Faulted => Some(EXTERNAL),
+            Stopped::Failing | Stopped::Suspect => Some("err_exceeded"),
+            Stopped::Removed => None,
         }
     }
 }
@@ -103,8 +108,12 @@ fn stop_device(writer: &Arc<GroupWriter>, guid: u64, how: Stopped, temporary: bo
 fn stop_described(leaf: &Leaf, described: &mut VdevConfig, how: Stopped, temporary: bool, is_needed: bool) -> Result<()> {
     match how {
         Stopped::Offline if leaf.state() == VdevState::Offline => {}
-        Stopped::Offline if is_needed => bail!(Busy, "{}: the others have not all that it has", leaf.name()),
+        Stopped::Offline | Stopped::Removed if is_needed => bail!(Busy, "{}: the others have not all that it has", leaf.name()),
         Stopped::Offline => leaf.stop(VdevState::Offline, Reason::Persistent),
+        Stopped::Removed => {
+            leaf.stop(VdevState::Removed, Reason::None);
+            described.set(key::REMOVED, 1);
+        }
         Stopped::Faulted | Stopped::Failing if !is_needed => {
             leaf.stop(VdevState::Faulted, how.reason());
             described.set(key::FAULTED, 1);
@@ -121,26 +130,27 @@ fn stop_described(leaf: &Leaf, described: &mut VdevConfig, how: Stopped, tempora
         Stopped::Offline if temporary => described.remove(key::OFFLINE),
         Stopped::Offline => described.set(key::OFFLINE, 1),
         _ if temporary => described.remove(key::AUX_STATE),
-        _ => described.set_string(key::AUX_STATE, how.aux_state()),
+        _ => how.aux_state().into_iter().for_each(|state| described.set_string(key::AUX_STATE, state)),
     }
     Ok(())
 }
 
-/// Uses a device again that was offline or gone, and returns how it is; `disk`: what was found where it should be. One call at a time.
+/// Uses a device again that was offline or gone, and returns how it is; `disk`: what was found where it should be; `to_stay`: a spare that stands in for it
+/// goes back when the device has everything. One call at a time.
 ///
 /// # Errors
 /// There is no such device, or the pool cannot be written.
 #[doc(alias = "vdev_online")]
-pub(in crate::pool) fn online(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>) -> Result<VdevState> {
+pub(in crate::pool) fn online(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>, to_stay: bool) -> Result<VdevState> {
     let name = writer.configuration().name();
-    let leaf = online_device(writer, guid, disk).within(|| format!("pool {name}"))?;
-    if is_any_behind(writer) {
+    let leaf = online_device(writer, guid, disk, to_stay).within(|| format!("pool {name}"))?;
+    if has_to_catch_up(writer) {
         begin_resilver(writer)?;
     }
     Ok(leaf.state())
 }
 
-fn online_device(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>) -> Result<Arc<Leaf>> {
+fn online_device(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>, to_stay: bool) -> Result<Arc<Leaf>> {
     check_writable(writer.layers())?;
     let Some((top, leaf)) = writer.layers().vdevs.find_leaf(guid) else { bail!(NotFound, "no device has guid {guid}") };
     let is_faulted = leaf.state() == VdevState::Faulted;
@@ -152,6 +162,9 @@ fn online_device(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>) ->
             if let Some(described) = config.find_mut(guid) {
                 described.remove(key::OFFLINE);
                 described.remove(key::REMOVED);
+            }
+            if to_stay && found.as_ref().is_none_or(|found| found.is_ok()) {
+                config.set_unspare(guid);
             }
         });
         match found {
@@ -282,7 +295,8 @@ pub(in crate::pool) fn forgive(writer: &Arc<GroupWriter>, device: Option<u64>, f
     for top in layers.vdevs.data_tops() {
         for leaf in top.leaves().iter().filter(|leaf| device.is_none_or(|device| device == leaf.guid())) {
             let is_described = |config: &VdevConfig| config.flag(key::FAULTED) || config.flag(key::DEGRADED);
-            if top.config().find(leaf.guid()).is_some_and(is_described) {
+            let was_at_fault = top.config().find(leaf.guid()).is_some_and(is_described);
+            if was_at_fault {
                 top.update_config(|config| {
                     if let Some(described) = config.find_mut(leaf.guid()) {
                         [key::FAULTED, key::DEGRADED, key::AUX_STATE].iter().for_each(|name| described.remove(name));
@@ -292,7 +306,12 @@ pub(in crate::pool) fn forgive(writer: &Arc<GroupWriter>, device: Option<u64>, f
             if leaf.state() == VdevState::Degraded && matches!(leaf.reason(), Reason::Persistent | Reason::Errors) && !leaf.is_behind() {
                 leaf.set_state(VdevState::Online, Reason::None);
             }
-            if leaf.is_open() || leaf.state() == VdevState::Offline {
+            let is_used = leaf.is_open() || leaf.state() == VdevState::Offline;
+            if is_used && !was_at_fault {
+                continue;
+            }
+            if is_used {
+                unspare(&top, leaf);
                 continue;
             }
             let disk = found.iter().find(|(guid, _)| *guid == leaf.guid()).map(|(_, disk)| disk.clone());
@@ -300,6 +319,7 @@ pub(in crate::pool) fn forgive(writer: &Arc<GroupWriter>, device: Option<u64>, f
                 Ok(disk) => {
                     leaf.reopen(disk);
                     top.set_config_dirty();
+                    unspare(&top, leaf);
                 }
                 Err(reason) => leaf.stop(VdevState::Unavailable, reason),
             }
@@ -307,15 +327,23 @@ pub(in crate::pool) fn forgive(writer: &Arc<GroupWriter>, device: Option<u64>, f
     }
 }
 
-/// Devices that are there and have missed something get it.
+/// A device is as it should be again: a spare that stands in for it was there because of what is forgiven now.
+fn unspare(top: &TopVdev, leaf: &Leaf) {
+    if leaf.is_open() && top.config().set_unspare(leaf.guid()) {
+        top.update_config(|config| config.set_unspare(leaf.guid()));
+    }
+}
+
+/// Devices that are there and have missed something get it, and spares that are not needed any more go back.
 pub(in crate::pool) fn begin_to_catch_up(writer: &Arc<GroupWriter>) {
-    if is_any_behind(writer) {
+    if has_to_catch_up(writer) {
         want_resilver(writer);
     }
 }
 
-fn is_any_behind(writer: &GroupWriter) -> bool {
-    writer.layers().vdevs.leaves().iter().any(|leaf| leaf.is_open() && leaf.is_behind())
+fn has_to_catch_up(writer: &GroupWriter) -> bool {
+    let is_behind = || writer.layers().vdevs.leaves().iter().any(|leaf| leaf.is_open() && leaf.is_behind());
+    is_behind() || writer.layers().vdevs.data_tops().iter().any(|top| has_unspared(&top.config()))
 }
 
 fn check_writable(layers: &Layers) -> Result<()> {

@@ -85,6 +85,7 @@ fn resilver(pool: &Pool, from: &Arc<MemDisk>, to: &Arc<MemDisk>) {
         Ok(Ok(()))
     })
     .unwrap();
+    pool.vdevs.departures().wait();
 }
 
 #[test]
@@ -167,10 +168,10 @@ fn a_device_is_offline_until_it_is_to_be_online() {
     let other = disk("other");
     pool_on(&[other.clone()]).export().unwrap();
     for (found, why) in [(Some(other), Reason::BadLabel), (None, Reason::NotFound), (Some(disk("empty")), Reason::BadLabel)] {
-        let state = pool.online_device(second, found.map(|disk| disk as DiskRef)).unwrap();
+        let state = pool.online_device(second, found.map(|disk| disk as DiskRef), false).unwrap();
         assert_eq!((state, pool.vdevs.leaves()[1].reason()), (VdevState::Unavailable, why));
     }
-    assert_eq!(pool.online_device(second, Some(b.clone())).unwrap(), VdevState::Online);
+    assert_eq!(pool.online_device(second, Some(b.clone()), false).unwrap(), VdevState::Online);
     assert!(pool.vdevs.leaves()[1].is_behind(), "it has missed what was written");
     assert_eq!(pool.stop_device(first, Stopped::Offline, false).unwrap_err().kind(), ErrorKind::Busy, "the other is behind");
     write(&pool, 1);
@@ -198,7 +199,7 @@ fn a_device_that_another_host_has_written_is_not_used() {
     let there = open(&[&elsewhere], false);
     write(&there, 40);
     there.export().unwrap();
-    assert_eq!(pool.online_device(second, Some(elsewhere)).unwrap(), VdevState::Unavailable);
+    assert_eq!(pool.online_device(second, Some(elsewhere), false).unwrap(), VdevState::Unavailable);
     pool.export().unwrap();
 }
 
@@ -211,7 +212,7 @@ fn what_counts_as_broken_is_so_until_it_is_cleared() {
     // The last one is used for as long as it gives anything.
     pool.stop_device(first, Stopped::Faulted, true).unwrap();
     assert_eq!(pool.vdevs.leaves().iter().map(|leaf| leaf.state()).collect::<Vec<_>>(), [VdevState::Degraded, VdevState::Faulted]);
-    assert_eq!(pool.online_device(second, Some(b.clone())).unwrap(), VdevState::Faulted);
+    assert_eq!(pool.online_device(second, Some(b.clone()), false).unwrap(), VdevState::Faulted);
     write(&pool, 1);
     pool.export().unwrap();
     let pool = open(&[&a, &b], false);

@@ -15,6 +15,7 @@ pub(in crate::pool) fn end(writer: &GroupWriter, state: PoolState) -> Result<()>
         // What is not written yet may still be: somebody can repair the pool.
         return result;
     }
+    layers.vdevs.departures().wait();
     abandon(writer);
     result
 }

@@ -338,12 +338,3 @@ fn a_pool_with_destroyed_uberblocks_is_found() {
     assert!(found.iter().all(|f| f.uberblock.txg <= candidate.uberblock().txg));
     assert_eq!(candidate.uberblock().txg, zdb_number(directory.path(), "txg"));
 }
-
-#[test]
-fn what_we_cannot_read_is_found_and_refused_by_name() {
-    let Some((_directory, candidate)) = golden_candidate("draid2") else { return };
-    let opened = candidate.open_tree().and_then(|_| candidate.config.check_features_for_read());
-    let Err(error) = opened else { panic!("draid2 was opened") };
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.message().contains("draid"), "{error}");
-}

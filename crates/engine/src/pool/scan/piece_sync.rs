@@ -14,6 +14,7 @@ use super::datasets_sync::Datasets;
 use super::window::Window;
 use crate::dmu::SyncTx;
 use crate::error::Result;
+use crate::pool::devices::caught_up::caught_up;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
 use crate::zio::ScanTally;
@@ -100,6 +101,8 @@ fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<bool> {
     let (layers, scans) = (writer.layers(), writer.scans());
     let needing = needing(layers);
     if needing.is_empty() {
+        caught_up(layers, writer.configuration(), tx)?;
+        writer.configuration().sync(layers.meta(), tx)?;
         return Ok(true);
     }
     // What a device may have missed of groups that are not written yet.

@@ -215,7 +215,7 @@ impl GroupWriter {
 
     /// The group is on disk: what it held in memory goes.
     fn group_done(&self, txg: Txg) -> Result<()> {
-        detach::let_go(&self.layers.vdevs);
+        detach::let_go(self);
         if let Some(maps) = &self.layers.space_maps {
             maps.sync_done(txg, self.may_defer())?;
         }

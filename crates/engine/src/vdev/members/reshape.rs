@@ -5,6 +5,8 @@
 //! group, and that member takes its place. What belongs to the top-level vdev, such as its space maps, stays at the top: it goes to the
 //! new group, and back. A device that takes the place of a top-level group gets the guid of that, for the top-level vdev keeps its
 //! own.
+//!
+//! In a group with spares the first member is the device that they stand in for. Without it the last one is a spare no more.
 
 use crate::bail;
 use crate::error::Result;
@@ -74,7 +76,12 @@ impl VdevConfig {
         if parent.kind == VdevKind::Replacing && at > 0 {
             parent.give_back_path(&gone);
         }
-        let parent_guid = parent.guid;
+        let is_spared = parent.kind == VdevKind::Spare && at == 0;
+        if let Some(last) = parent.children.last_mut().filter(|last| is_spared && last.flag(key::IS_SPARE)) {
+            last.remove(key::IS_SPARE);
+            last.set(key::UNSPARE, 1);
+        }
+        let (parent_guid, is_of_spares) = (parent.guid, parent.kind == VdevKind::Spare);
         if parent.children.len() > 1 {
             return Ok(top);
         }
@@ -82,6 +89,9 @@ impl VdevConfig {
         let Some(place) = top.find_mut(parent_guid) else { bail!(NotFound, "no vdev has guid {parent_guid}") };
         if let Some(mut last) = place.children.pop() {
             last.id = place.id;
+            if is_of_spares {
+                last.remove(key::UNSPARE);
+            }
             if is_top {
                 last.guid = place.guid;
                 place.move_top_values(&mut last);
@@ -89,6 +99,20 @@ impl VdevConfig {
             *place = last;
         }
         Ok(top)
+    }
+
+    /// The spare that stays for good if the device of guid `gone` goes, for which it stands in.
+    pub fn spare_for_good(&self, gone: u64) -> Option<u64> {
+        let group = self.parent_of(gone).filter(|parent| parent.kind == VdevKind::Spare && parent.children[0].guid == gone)?;
+        group.children.last().filter(|last| last.flag(key::IS_SPARE)).map(|last| last.guid)
+    }
+
+    /// The device of this guid is as it should be again: the spare that stands in for it goes when it has everything. Whether there is one.
+    pub fn set_unspare(&mut self, guid: u64) -> bool {
+        let Some(group) = self.parent_of_mut(guid).filter(|parent| parent.kind == VdevKind::Spare && parent.children[0].guid == guid) else { return false };
+        let was = group.children[0].flag(key::UNSPARE);
+        group.children[0].set(key::UNSPARE, 1);
+        !was
     }
 
     /// The description of a tree, this, in which of each mirror that is a top-level vdev one side is left, which is `stays`: it is the
@@ -193,5 +217,51 @@ mod tests {
         let done = filling.without(2).unwrap();
         assert_eq!((done.children[1].guid, done.children[1].id, done.children[1].string(key::PATH).as_deref()), (4, 1, Some("/b")));
         assert!(raidz.without(1).is_err() && raidz.without(50).is_err() && raidz.without(77).is_err());
+    }
+
+    fn spare(guid: u64, path: &str) -> VdevConfig {
+        let mut spare = disk(0, guid, path);
+        spare.set(key::IS_SPARE, 1);
+        spare
+    }
+
+    #[test]
+    fn a_spare_stands_in_and_goes_back_or_stays() {
+        let one = top().with_beside(10, spare(11, "/s"), VdevKind::Spare, 99).unwrap();
+        assert_eq!((one.guid, &one.kind, one.children[1].flag(key::IS_SPARE)), (99, &VdevKind::Spare, true));
+        // It goes back.
+        assert_eq!(one.spare_for_good(11), None);
+        let back = one.without(11).unwrap();
+        assert_eq!((back.guid, back.children.len(), back.string(key::PATH).as_deref()), (99, 0, Some("/a")));
+        // It stays: no spare any more.
+        assert_eq!(one.spare_for_good(10), Some(11));
+        let stays = one.without(10).unwrap();
+        assert_eq!((stays.guid, stays.get(key::IS_SPARE), stays.get(key::UNSPARE)), (99, None, None));
+        assert_eq!(stays.string(key::PATH).as_deref(), Some("/s"));
+        // Of two that stand in the last one stays, and the other goes when that has everything.
+        let two = one.with_beside(11, spare(12, "/t"), VdevKind::Spare, 98).unwrap();
+        assert_eq!((two.children.len(), two.spare_for_good(10)), (3, Some(12)));
+        let left = two.without(10).unwrap();
+        assert_eq!(left.children.iter().map(|child| (child.guid, child.flag(key::IS_SPARE), child.flag(key::UNSPARE))).collect::<Vec<_>>(), [(11, true, false), (12, false, true)]);
+        let last = left.without(11).unwrap();
+        assert_eq!((last.guid, last.get(key::UNSPARE)), (99, None));
+    }
+
+    #[test]
+    fn the_device_that_has_a_spare_is_replaced() {
+        let mut mirror = VdevConfig::new(VdevKind::Mirror, 0, 50);
+        mirror.children = vec![disk(0, 1, "/a"), disk(1, 2, "/b")];
+        let spared = mirror.with_beside(2, spare(3, "/s"), VdevKind::Spare, 60).unwrap();
+        let both = spared.with_beside(2, disk(0, 4, "/c"), VdevKind::Replacing, 61).unwrap();
+        let group = &both.children[1];
+        assert_eq!((group.guid, group.children[0].guid, group.children[1].guid), (60, 61, 3));
+        assert_eq!(both.spare_for_good(2), None, "the new one is in its place");
+        let done = both.without(2).unwrap();
+        assert_eq!((done.children[1].children[0].guid, done.children[1].children[0].id), (4, 0));
+        assert_eq!(done.without(3).unwrap().children[1].guid, 4);
+        let mut well = spared.clone();
+        assert!(well.set_unspare(2) && !well.set_unspare(2) && !well.set_unspare(1) && !well.set_unspare(3));
+        assert!(well.children[1].children[0].flag(key::UNSPARE));
+        assert_eq!(well.without(3).unwrap(), mirror);
     }
 }

@@ -7,7 +7,7 @@
 //! blocks takes long. So the table of pools can be seen without a turn, as it was when the
 //! last pool came or went, and these requests need no more: the engine has locks of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -15,25 +15,38 @@ use parking_lot::Mutex;
 use super::zpool::maintenance::{self, scrub};
 use super::zpool::{error_log, inspect, pool_properties};
 use super::{Failure, FailureKind, Imported};
-use crate::control::{Mount, PoolStatus, Reply, Request};
+use crate::control::{Mount, PoolStatus, Reply, Request, VdevAux, VdevState};
 
 /// The pools by name.
 pub(super) type Table = BTreeMap<String, Arc<Imported>>;
 
-/// The pools, for requests that do not wait for their turn.
+/// The pools, for requests that do not wait for their turn, and for the agent.
 #[derive(Clone, Default)]
-pub struct Beside(Arc<Mutex<Table>>);
+pub struct Beside {
+    table: Arc<Mutex<Table>>,
+    /// Hot spares that are on their way in. guarded by: itself
+    reserved: Arc<Mutex<BTreeSet<u64>>>,
+}
 
 impl Beside {
     /// The table has changed.
     pub(super) fn show(&self, table: &Table) {
-        self.0.lock().clone_from(table);
+        self.table.lock().clone_from(table);
+    }
+
+    pub(super) fn table(&self) -> Table {
+        self.table.lock().clone()
+    }
+
+    /// Hot spares that are on their way in somewhere.
+    pub(super) fn reserved(&self) -> &Arc<Mutex<BTreeSet<u64>>> {
+        &self.reserved
     }
 
     /// The answer to a request that needs no turn; `None`: it needs one. `mounts`: what is mounted, as far as is known.
     #[must_use]
     pub fn answer(&self, request: &Request, mounts: impl FnOnce() -> Vec<Mount>) -> Option<Reply> {
-        let table = || self.0.lock().clone();
+        let table = || self.table();
         let answer = match request {
             Request::PoolStatus(select) => statuses(&table(), select.name.as_deref(), &mounts()).map(Reply::Status),
             Request::PoolHistory(select) => maintenance::histories(&table(), select).map(Reply::History),
@@ -66,12 +79,24 @@ pub(super) fn select<'a>(table: &'a Table, name: Option<&str>) -> Result<Vec<(&'
 
 /// What `zpool status` shows; damaged files are called by where they are mounted.
 pub(super) fn statuses(table: &Table, name: Option<&str>, mounts: &[Mount]) -> Result<Vec<PoolStatus>, Failure> {
-    let status = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
-        let mut status = inspect::status(name, imported)?;
+    let with_errors = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
+        let mut status = status(table, name, imported)?;
         if status.error_count.is_some_and(|count| count != 0) {
             status.errors = error_log::names(&imported.pool, mounts).map_err(|error| Failure::about_pool(&error))?;
         }
         Ok(status)
     };
-    select(table, name)?.into_iter().map(status).collect()
+    select(table, name)?.into_iter().map(with_errors).collect()
+}
+
+/// What is known of one pool; of its spares, which other pool uses them, too.
+pub(super) fn status(table: &Table, name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
+    let mut status = inspect::status(name, imported)?;
+    for spare in status.spares.iter_mut().filter(|spare| spare.aux != VdevAux::Spared) {
+        let is_user = |(other, imported): &(&String, &Arc<Imported>)| *other != name && imported.pool.engine().vdevs.find_leaf(spare.guid).is_some();
+        if let Some((user, _)) = table.iter().find(is_user) {
+            (spare.state, spare.aux, spare.used_by) = (VdevState::Healthy, VdevAux::Spared, Some(user.clone()));
+        }
+    }
+    Ok(status)
 }

@@ -11,6 +11,7 @@
 //! `control::execute` → [`Pools`] → [`crate::Pool`] → `engine`
 
 mod admission;
+mod agent;
 mod beside;
 mod checks;
 mod grants;
@@ -43,7 +44,6 @@ pub use beside::Beside;
 pub use grants::check_request;
 pub use zpool::cachefile::MACHINE_CACHEFILE;
 use zpool::devices::auxiliary::AuxiliaryDevices;
-use zpool::devices::diagnosis;
 use zpool::maintenance::{self, scrub};
 use zpool::{events, export, pool_properties};
 use super::protocol::transaction::{EachJob, Job, TransactionBegin, TransactionEnd, TransactionPlace};
@@ -262,8 +262,8 @@ pub(crate) struct Imported {
     pub(crate) auxiliary: Mutex<AuxiliaryDevices>,
     /// What was wrong with its devices when somebody looked last.
     watched: Mutex<BTreeMap<u64, events::Watched>>,
-    /// What happened to its devices lately. guarded by: itself
-    trouble: Mutex<BTreeMap<u64, diagnosis::Trouble>>,
+    /// What looks after its devices.
+    agent: agent::Agent,
     /// Each stream that is sent from it or received into it has a clone.
     streams: Arc<()>,
 }
@@ -272,7 +272,7 @@ impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
         let host = pool.engine().context.host.clone();
         let (load_guid, since_ns) = (host.random(), host.now_ns());
-        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: Mutex::default(), watched: Mutex::default(), trouble: Mutex::default(), streams: Arc::default() }
+        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: Mutex::default(), watched: Mutex::default(), agent: agent::Agent::default(), streams: Arc::default() }
     }
 }
 

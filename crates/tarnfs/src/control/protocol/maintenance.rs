@@ -308,6 +308,18 @@ pub enum DeviceVerb {
     Split(PoolSplit),
 }
 
+impl DeviceVerb {
+    /// The device of the pool that it is about, if it is one.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            DeviceVerb::Attach(attach) => Some(&attach.device),
+            DeviceVerb::Detach { device } | DeviceVerb::Offline { device, .. } | DeviceVerb::Online { device, .. } => Some(device),
+            DeviceVerb::Reopen | DeviceVerb::Split(_) => None,
+        }
+    }
+}
+
 /// `zpool split`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSplit {

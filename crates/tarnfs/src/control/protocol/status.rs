@@ -182,6 +182,9 @@ pub struct VdevStatus {
     /// The device was not there at import; `path` is where it was.
     #[serde(default)]
     pub not_present: bool,
+    /// Of a hot spare: the other pool in which it stands in for a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by: Option<String>,
     /// What it stores.
     pub class: AllocationClass,
     /// How it is.

@@ -67,7 +67,9 @@ fn attach_or_replace(session: &mut Session<'_>, words: &[String], replace: bool)
         session.failed(&action, &failure);
         return Err(FAILED);
     };
-    vdev_spec::check_one(session, spec, flags.force, given_up)?;
+    if !(replace && vdev_spec::is_spare_of(&pool, spec)) {
+        vdev_spec::check_one(session, spec, flags.force, given_up)?;
+    }
     let verb = DeviceAttach {
         device: old.clone(),
         new: spec.path.clone().unwrap_or_default(),
@@ -81,7 +83,7 @@ fn attach_or_replace(session: &mut Session<'_>, words: &[String], replace: bool)
         FAILED
     })?;
     if flags.wait {
-        wait_until(session, name, |pool| if replace { !has_replacing(&pool.root) } else { !is_resilvering(pool) && !is_expanding(pool) })?;
+        wait_until(session, name, |pool| if replace { !is_replacing(pool) } else { !is_resilvering(pool) && !is_expanding(pool) })?;
     }
     Ok(0)
 }
@@ -100,8 +102,13 @@ pub(super) fn find<'a>(vdev: &'a VdevStatus, name: &str) -> Option<&'a VdevStatu
     vdev.children.iter().find_map(|child| find(child, name))
 }
 
-fn has_replacing(vdev: &VdevStatus) -> bool {
-    vdev.kind == VdevKind::Replacing || vdev.children.iter().any(has_replacing)
+fn is_replacing(pool: &PoolStatus) -> bool {
+    fn has(vdev: &VdevStatus, is_sought: &dyn Fn(&VdevStatus) -> bool) -> bool {
+        is_sought(vdev) || vdev.children.iter().any(|child| has(child, is_sought))
+    }
+    // A device and one spare are as they are to be when the spare has everything.
+    let is_spare = |vdev: &VdevStatus| vdev.kind == VdevKind::Spare && (vdev.children.len() > 2 || is_resilvering(pool));
+    has(&pool.root, &|vdev| vdev.kind == VdevKind::Replacing || is_spare(vdev))
 }
 
 fn is_resilvering(pool: &PoolStatus) -> bool {
@@ -201,7 +208,8 @@ pub(in crate::zpool) fn online(session: &mut Session<'_>, words: &[String]) -> O
     let (pool, devices) = several(session, &options.operands())?;
     let mut code = 0;
     for device in devices {
-        let Some(before) = find(&pool.root, &device).map(|vdev| vdev.state) else {
+        let found = find(&pool.root, &device).or_else(|| pool.spares.iter().chain(&pool.caches).find_map(|vdev| find(vdev, &device)));
+        let Some(before) = found.map(|vdev| vdev.state) else {
             complain!(session, "couldn't find device \"{device}\" in pool \"{}\"", pool.name);
             code = 1;
             continue;

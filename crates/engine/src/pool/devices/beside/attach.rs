@@ -1,4 +1,4 @@
-//! Devices beside others: `zpool attach`, `zpool replace`.
+//! Devices beside others: `zpool attach`, `zpool replace`, and spares that stand in.
 //!
 //! # Theory
 //! The new device gets labels without a txg first, so that a crash leaves a device that belongs to no pool. One group then changes the
@@ -11,7 +11,9 @@ use std::sync::Arc;
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
 use crate::pool::checkpoint;
+use crate::pool::devices::auxiliary::Auxiliary;
 use crate::pool::devices::{in_one_group, vdev_zaps};
+use crate::pool::layers::Layers;
 use crate::pool::scan::begin_resilver;
 use crate::pool::sync::writer::GroupWriter;
 use crate::txg::TXG_INITIAL;
@@ -25,6 +27,8 @@ use ondisk::label;
 const GROUPS_UNDER_WAY: u64 = 3;
 /// Pool version from which a device that is being replaced can be replaced again.
 const VERSION_MULTI_REPLACE: u64 = 20;
+/// Why nothing comes beside a device that has something beside it.
+const IN_GROUP: &str = "already in replacing/spare config; wait for completion or use 'zpool detach'";
 
 /// How a device comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub enum Beside {
     Mirror,
     /// It takes the place of the other, when it has everything.
     Replacement,
+    /// It stands in for the other: the hot spare of this guid.
+    Spare(u64),
 }
 
 impl Beside {
@@ -40,6 +46,7 @@ impl Beside {
         match self {
             Beside::Mirror => VdevKind::Mirror,
             Beside::Replacement => VdevKind::Replacing,
+            Beside::Spare(_) => VdevKind::Spare,
         }
     }
 
@@ -47,6 +54,7 @@ impl Beside {
         match self {
             Beside::Mirror => format!("attach vdev={new} to vdev={old}"),
             Beside::Replacement => format!("replace vdev={new} for vdev={old}"),
+            Beside::Spare(_) => format!("spare in vdev={new} for vdev={old}"),
         }
     }
 }
@@ -72,11 +80,18 @@ fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside,
     }
     let Some((top, _)) = layers.vdevs.find_leaf(old) else { bail!(NotFound, "no device has guid {old}") };
     check_place(&top.config(), old, how, configuration.get().version)?;
+    if let Beside::Spare(guid) = how {
+        check_spare(layers, &top, guid, &new)?;
+    }
     check_device(&top, &new, ashift)?;
     let host = &layers.context.host;
-    let (guid, group) = (host.random(), host.random());
+    let (random, group) = (host.random(), host.random());
+    let guid = if let Beside::Spare(guid) = how { guid } else { random };
     let (shown, disk) = (new.path.clone(), new.disk.clone());
-    let (leaf, described) = layers.vdevs.prepare_leaf(&top, guid, new);
+    let (leaf, mut described) = layers.vdevs.prepare_leaf(&top, guid, new);
+    if matches!(how, Beside::Spare(_)) {
+        described.set(key::IS_SPARE, 1);
+    }
     let txg = layers.context.groups.open_txg();
     init_labels(&*disk, &configuration.get().first_label(&layers.vdevs, &top, &leaf, txg))?;
     in_one_group(writer, move |writer, tx| {
@@ -122,18 +137,32 @@ impl Joining {
 
 /// Refuses places where no device can be put.
 fn check_place(top: &VdevConfig, old: u64, how: Beside, version: u64) -> Result<()> {
-    let parent = top.parent_of(old).map(|parent| &parent.kind);
-    match (how, parent) {
-        (Beside::Mirror, None | Some(VdevKind::Mirror)) | (Beside::Replacement, None) => Ok(()),
+    let group = top.parent_of(old);
+    let is_spare = top.find(old).is_some_and(|old| old.flag(key::IS_SPARE));
+    let in_spare = group.and_then(|group| top.parent_of(group.guid)).is_some_and(|outer| outer.kind == VdevKind::Spare);
+    match (how, group.map(|group| &group.kind)) {
+        (Beside::Mirror, None | Some(VdevKind::Mirror)) | (Beside::Replacement | Beside::Spare(_), None) => Ok(()),
         (Beside::Mirror, _) => bail!(Unsupported, "can only attach to mirrors and top-level disks"),
-        (Beside::Replacement, Some(VdevKind::Replacing)) if version < VERSION_MULTI_REPLACE => {
-            bail!(Unsupported, "cannot replace a replacing device")
-        }
-        (Beside::Replacement, Some(VdevKind::Spare)) => {
-            bail!(Unsupported, "already in replacing/spare config; wait for completion or use 'zpool detach'")
-        }
-        (Beside::Replacement, Some(_)) => Ok(()),
+        (_, Some(VdevKind::Replacing)) if version < VERSION_MULTI_REPLACE => bail!(Unsupported, "cannot replace a replacing device"),
+        // A spare replaces a spare, another device what spares stand in for.
+        (_, Some(VdevKind::Spare)) if is_spare != matches!(how, Beside::Spare(_)) => bail!(Unsupported, "{IN_GROUP}"),
+        (Beside::Spare(_), Some(VdevKind::Replacing)) if in_spare => bail!(Unsupported, "{IN_GROUP}"),
+        (Beside::Replacement | Beside::Spare(_), Some(_)) => Ok(()),
     }
+}
+
+/// Refuses what is no spare of the pool, and spares for logs.
+fn check_spare(layers: &Layers, top: &TopVdev, guid: u64, new: &NewLeaf) -> Result<()> {
+    if !Auxiliary::read(layers.mos())?.spares.iter().any(|spare| spare.guid == guid) {
+        bail!(NotFound, "no spare has guid {guid}");
+    }
+    if layers.vdevs.find_leaf(guid).is_some() {
+        bail!(Busy, "{} is busy", new.path);
+    }
+    if top.is_log() {
+        bail!(Unsupported, "cannot replace a log with a spare");
+    }
+    Ok(())
 }
 
 /// Refuses devices that are too small, or have sectors that are too large.

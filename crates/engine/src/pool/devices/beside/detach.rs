@@ -1,21 +1,27 @@
-//! Devices that leave a mirror: `zpool detach`.
+//! Devices that leave a mirror, a replacement or a spare: `zpool detach`.
 //!
 //! # Theory
 //! One group takes the device out of the description, and out of what the top-level vdev consists of. Only when that group is on disk
-//! are its labels cleared: a crash before leaves a label that is older than the pool's configuration, which does not have the device.
+//! are its labels cleared: a crash before leaves a label that is older than the pool's configuration, which does not have the device. A spare that goes back
+//! gets the label of one that nobody uses. Without the device that it stood in for, a spare is none any more, and the list of spares loses it.
 
 use std::sync::Arc;
+
+use disk::DiskRef;
+use ondisk::uberblock::Uberblock;
 
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
 use crate::pool::checkpoint;
 use crate::pool::config::configuration::Configuration;
+use crate::pool::devices::auxiliary::{self, AuxiliaryKind};
+use crate::pool::devices::caught_up::caught_up;
 use crate::pool::devices::{in_one_group, vdev_zaps};
 use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
-use crate::vdev::label::clear_labels;
-use crate::vdev::{Leaf, TopVdev, VdevTree, key};
+use crate::vdev::label::{clear_labels, init_labels, write_uberblock};
+use crate::vdev::{Departing, Leaf, TopVdev, VdevConfig, key};
 
 /// Takes a device out of a mirror, and returns when that is on disk. One call at a time.
 ///
@@ -36,12 +42,32 @@ fn detach_device(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
         bail!(Exists, "it has a checkpoint");
     }
     let Some((top, _)) = layers.vdevs.find_leaf(guid) else { bail!(NotFound, "no device has guid {guid}") };
-    in_one_group(writer, move |writer, tx| take_out(writer.layers(), writer.configuration(), &top, guid, tx))
+    in_one_group(writer, move |writer, tx| {
+        let (layers, configuration) = (writer.layers(), writer.configuration());
+        let has_spare = top.config().spare_for_good(guid).is_some();
+        if let Err(refused) = take_out(layers, configuration, &top, guid, tx)? {
+            return Ok(Err(refused));
+        }
+        // Other spares that stood in for it.
+        if has_spare { caught_up(layers, configuration, tx).map(Ok) } else { Ok(Ok(())) }
+    })?;
+    // It can be used for something else.
+    layers.vdevs.departures().wait();
+    Ok(())
 }
 
 /// Takes a device out, in the sync thread. The inner error is a refusal: nothing has changed.
 pub(in crate::pool) fn take_out(layers: &Layers, configuration: &Configuration, top: &TopVdev, guid: u64, tx: &SyncTx<'_>) -> Result<Result<()>> {
-    Ok(take(layers, configuration, top, guid, tx)?.map(|leaf| layers.vdevs.note_departing(leaf)))
+    let before = top.config();
+    let taken = take(layers, configuration, top, guid, tx)?;
+    Ok(taken.map(|leaf| layers.vdevs.departures().note(departing(configuration, top, before.find(guid), leaf))))
+}
+
+/// What becomes of a device that was taken out.
+pub(in crate::pool) fn departing(configuration: &Configuration, top: &TopVdev, described: Option<&VdevConfig>, leaf: Arc<Leaf>) -> Departing {
+    let spare = described.filter(|described| described.flag(key::IS_SPARE));
+    let label = spare.map(|spare| auxiliary::label(configuration.get().version, AuxiliaryKind::Spare, spare));
+    Departing { leaf, ashift: top.ashift(), label }
 }
 
 /// As [`take_out`], for a device that somebody else has from then on.
@@ -52,6 +78,9 @@ pub(in crate::pool) fn take(layers: &Layers, configuration: &Configuration, top:
         Ok(leaf) => leaf,
         Err(refused) => return Ok(Err(refused)),
     };
+    if let Some(spare) = before.spare_for_good(guid) {
+        auxiliary::strike_spare_sync(layers.mos(), spare, tx)?;
+    }
     if let Some(gone) = before.find(guid) {
         if gone.number(key::DTL) != 0 {
             maps.free_ranges(tx, gone.number(key::DTL))?;
@@ -63,12 +92,26 @@ pub(in crate::pool) fn take(layers: &Layers, configuration: &Configuration, top:
     Ok(Ok(leaf))
 }
 
-/// The group is on disk that took devices out: they belong to nobody.
-pub(in crate::pool) fn let_go(vdevs: &VdevTree) {
-    for leaf in vdevs.take_departed() {
-        if let Some(Err(error)) = leaf.disk().map(|disk| clear_labels(&*disk)) {
-            tracing::warn!("{}: it was detached, but its labels cannot be cleared: {error}", leaf.name());
-        }
-        leaf.close();
+/// The group is on disk that took devices out: they belong to nobody, or are spares.
+pub(in crate::pool) fn let_go(writer: &GroupWriter) {
+    let vdevs = writer.layers().vdevs.clone();
+    if !vdevs.departures().group_done() {
+        return;
     }
+    let uberblock = writer.uberblock();
+    let work = move || vdevs.departures().release(|departing| relabel(&departing, &uberblock));
+    if !writer.layers().context.host.spawn("departing", Box::new(work.clone())) {
+        work();
+    }
+}
+
+fn relabel(departing: &Departing, uberblock: &Uberblock) {
+    let change = |disk: DiskRef| match &departing.label {
+        None => clear_labels(&*disk),
+        Some(label) => init_labels(&*disk, label).and_then(|()| write_uberblock(&*disk, departing.ashift, uberblock)),
+    };
+    if let Some(Err(error)) = departing.leaf.disk().map(change) {
+        tracing::warn!("{}: it was detached, but its labels cannot be changed: {error}", departing.leaf.name());
+    }
+    departing.leaf.close();
 }

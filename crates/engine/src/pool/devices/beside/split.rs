@@ -53,7 +53,7 @@ fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) ->
                 Ok(leaf) => taking.lock().push(leaf),
                 Err(refused) => {
                     // What was taken out before is no pool.
-                    taking.lock().drain(..).for_each(|leaf| writer.layers().vdevs.note_departing(leaf));
+                    taking.lock().drain(..).for_each(|leaf| writer.layers().vdevs.departures().note(detach::departing(writer.configuration(), top, None, leaf)));
                     return Ok(Err(refused));
                 }
             }

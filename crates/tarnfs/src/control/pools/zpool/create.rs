@@ -323,6 +323,7 @@ impl Pools {
     /// Opens the devices of new vdevs for good, and only then looks whether they are parts of pools: what was seen before could be otherwise by now.
     pub(super) fn claim_devices(&self, devices: &NewDevices, ashift: Option<u32>, force: bool) -> Result<ClaimedDevices, Failure> {
         let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
+        self.wait_for_departures();
         let of_tops = devices.tops.iter().flat_map(|vdev| &vdev.paths).map(|path| (path, false));
         let auxiliary = devices.auxiliary.iter().map(|(kind, path)| (path, *kind == AuxiliaryKind::Spare));
         let mut taken: Vec<Footprint> = Vec::new();
@@ -361,6 +362,7 @@ impl Pools {
 
     /// As [`Pools::claim_devices`], for a device that comes beside another one; a device of a pool that is `given_up` is no user of what is where it was.
     pub(super) fn claim_device(&self, path: &Path, force: bool, given_up: &dyn Fn(u64) -> bool) -> Result<NewLeaf, Failure> {
+        self.wait_for_departures();
         let footprint = disk::footprint(&path.to_string_lossy());
         if let Some(owner) = self.user_of(&footprint, given_up) {
             return Err(Failure::with(FailureKind::BadDevice, format!("{} is part of active pool '{owner}'", path.display())));
@@ -368,6 +370,11 @@ impl Pools {
         let leaf = open_leaf(path).map_err(|error| creation_failure(&error))?;
         self.check_labels(&leaf, force)?;
         Ok(leaf)
+    }
+
+    /// Devices that pools have given up have no labels any more.
+    pub(in crate::control::pools) fn wait_for_departures(&self) {
+        self.pools.values().for_each(|imported| imported.pool.engine().vdevs.departures().wait());
     }
 
     /// The pool of this daemon that has a device, whatever it is called there.

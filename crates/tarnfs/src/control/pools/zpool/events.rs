@@ -3,11 +3,10 @@
 //! # Theory
 //! The last few hundred events are kept in memory, as the kernel module keeps them. What commands do is noted as it happens. What
 //! happens to devices and scans is found out by looking, every second or so: error counters that grew and states that changed become
-//! events. So a burst of errors is one event with a count, and nothing on the path of data pays for it.
+//! events, as does what the agent did. So a burst of errors is one event with a count, and nothing on the path of data pays for it.
 
 use std::collections::VecDeque;
 
-use super::devices::diagnosis;
 use crate::control::pools::{Imported, Pools};
 use crate::control::{EventValue, PoolEvent, PoolEvents};
 use engine::vdev::VdevStatus;
@@ -77,7 +76,16 @@ impl Pools {
 
     /// Looks what happened to the devices.
     pub(in crate::control::pools) fn watch(&mut self) {
-        for imported in self.pools.values() {
+        let mut changed = Vec::new();
+        for (name, imported) in &self.pools {
+            let done = imported.agent.take_done();
+            changed.extend((!done.is_empty()).then(|| name.clone()));
+            for (class, guid) in done {
+                let path = imported.pool.engine().vdevs.find_leaf(guid).map(|(_, leaf)| EventValue::Text(leaf.name().to_owned()));
+                let mut details: Vec<_> = (guid != 0).then(|| ("vdev_guid".to_owned(), EventValue::Number(guid))).into_iter().collect();
+                details.extend(path.map(|path| ("vdev_path".to_owned(), path)));
+                self.events.push(class.to_owned(), imported, details);
+            }
             for event in imported.pool.engine().take_scan_events() {
                 self.events.push(format!("sysevent.fs.zfs.{event}"), imported, Vec::new());
             }
@@ -98,17 +106,12 @@ impl Pools {
                         self.events.push(class.to_owned(), imported, details);
                     }
                 }
-                let [reads, writes, checksums] = [0, 1, 2].map(|index| now.errors[index].saturating_sub(before.errors[index]));
-                let engine = imported.pool.engine();
-                let too_many = imported.trouble.lock().entry(leaf.guid).or_default().note(engine.context.host.now_ns(), reads + writes, checksums);
-                if let Some(how) = too_many {
-                    diagnosis::stop(engine, leaf, how);
-                }
                 if now.state != before.state {
                     self.events.push("resource.fs.zfs.statechange".to_owned(), imported, details(leaf));
                 }
             }
         }
+        changed.iter().for_each(|name| self.write_cachefile(name));
     }
 
     pub(in crate::control::pools) fn events(&mut self, wanted: &PoolEvents) -> Vec<PoolEvent> {

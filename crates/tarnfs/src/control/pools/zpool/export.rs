@@ -75,6 +75,11 @@ impl Pools {
             give_up(&engine);
         }
         let force = export.force || export.hard_force;
+        if !force && self.uses_shared_spare(self.find(&export.name)?) {
+            let name = &export.name;
+            let words = format!("use '-f' to override the following errors:\n'{name}' has an active shared spare which could be used by other pools once '{name}' is exported.");
+            return Err(Failure::with(FailureKind::PoolBusy, words));
+        }
         self.unmount_pool(&export.name, force).map_err(|failure| match failure.kind {
             FailureKind::DatasetBusy => Failure { kind: FailureKind::PoolBusy, ..failure },
             _ => failure,

@@ -22,6 +22,7 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn scan(&self, scan: &PoolScan) -> Vec<FoundPool> {
+        self.wait_for_departures();
         self.candidates(&scan.paths, scan.destroyed).iter().map(|candidate| scan::found_pool(candidate, RealHost.host_id())).collect()
     }
 

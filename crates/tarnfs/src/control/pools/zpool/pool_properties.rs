@@ -8,7 +8,7 @@ use engine::pool::prop_table::{PROPERTIES, find};
 use ondisk::feature::Feature;
 
 use super::create::{PoolSettings, When};
-use super::{cachefile, inspect};
+use super::cachefile;
 use crate::control::pools::beside::{self, Table};
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
 use crate::control::{PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
@@ -34,7 +34,7 @@ struct View<'a> {
 /// What `zpool list` and `zpool get` show.
 pub(in crate::control::pools) fn entries(table: &Table, select: &PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
     let pools = beside::select(table, select.name.as_deref())?;
-    pools.into_iter().map(|(name, imported)| entry(name, imported, &select.properties)).collect()
+    pools.into_iter().map(|(name, imported)| entry(table, name, imported, &select.properties)).collect()
 }
 
 impl Pools {
@@ -83,8 +83,8 @@ fn boot_dataset(imported: &Imported, name: &str) -> Result<u64, Failure> {
     imported.pool.engine().dsl.open_dataset(name).map(|dataset| dataset.object).map_err(|_| bad())
 }
 
-fn entry(name: &str, imported: &Imported, wanted: &Wanted) -> Result<PoolEntry, Failure> {
-    let status = inspect::status(name, imported)?;
+fn entry(table: &Table, name: &str, imported: &Imported, wanted: &Wanted) -> Result<PoolEntry, Failure> {
+    let status = beside::status(table, name, imported)?;
     let capacity = imported.pool.engine().capacity();
     let suspended = status.suspended.is_some();
     let stored = if suspended { Ok(Vec::new()) } else { imported.pool.engine().stored_properties() };

@@ -1,14 +1,15 @@
 //! The hot spares and cache devices of imported pools.
 //!
 //! # Theory
-//! They are held while the pool is imported, so that nobody else takes them. Several pools of this daemon may have the same spare: then they hold it together.
+//! They are held while the pool is imported, so that nobody else takes them, also while they stand in for a device. Several pools of this daemon may have the same
+//! spare: then they hold it together, and it stands in for one device at a time.
 
 use std::collections::BTreeMap;
 
 use disk::{Access, DiskRef, Footprint};
 use engine::error::ErrorKind;
 use engine::pool::auxiliary::{Auxiliary, NewAuxiliary};
-use engine::vdev::{VdevConfig, key};
+use engine::vdev::{NewLeaf, VdevConfig, key};
 
 use super::super::create::creation_failure;
 use crate::control::auxiliary::AuxiliaryStatus;
@@ -34,6 +35,11 @@ impl AuxiliaryDevices {
         found.map(|(guid, disk)| (*guid, disk))
     }
 
+    /// The hot spares that are there.
+    pub(in crate::control::pools) fn spares(&self) -> impl Iterator<Item = (u64, DiskRef)> {
+        self.held.iter().filter(|(guid, _)| self.is_spare(**guid)).map(|(guid, disk)| (*guid, disk.clone()))
+    }
+
     fn is_spare(&self, guid: u64) -> bool {
         self.status.spares.iter().any(|spare| spare.guid == guid)
     }
@@ -45,10 +51,10 @@ impl Pools {
         if imported.pool.engine().is_read_only() {
             return AuxiliaryDevices { status: AuxiliaryStatus::of(listed, &found), held: BTreeMap::new() };
         }
-        let tree = imported.pool.engine().vdevs.config();
         let hold = |(guid, disk): (u64, DiskRef)| {
-            if listed.find(guid).is_none() || tree.find(guid).is_some() {
-                return None;
+            listed.find(guid)?;
+            if let Some((_, leaf)) = imported.pool.engine().vdevs.find_leaf(guid) {
+                return Some((guid, leaf.disk()?));
             }
             let shared = self.pools.values().find_map(|other| other.auxiliary.lock().held.get(&guid).cloned());
             match shared.map_or_else(|| disk::open(disk.name(), Access::Write), Ok) {
@@ -74,6 +80,44 @@ impl Pools {
             let (guid, disk) = auxiliary.at(place)?;
             auxiliary.is_spare(guid).then(|| (guid, disk.clone()))
         })
+    }
+
+    /// The spare of a pool at this place.
+    pub(in crate::control::pools) fn spare_of(&self, imported: &Imported, place: &Footprint) -> Option<(u64, DiskRef)> {
+        let auxiliary = imported.auxiliary.lock();
+        let (guid, disk) = auxiliary.at(place)?;
+        auxiliary.is_spare(guid).then(|| (guid, disk.clone()))
+    }
+
+    /// Does a spare stand in for a device, in whatever pool?
+    pub(in crate::control::pools) fn is_spare_used(&self, guid: u64) -> bool {
+        let is_coming = self.beside.reserved().lock().contains(&guid);
+        is_coming || self.pools.values().any(|imported| imported.pool.engine().vdevs.find_leaf(guid).is_some())
+    }
+
+    /// Has a pool a spare in use that other pools have, too?
+    pub(in crate::control::pools) fn uses_shared_spare(&self, imported: &Imported) -> bool {
+        let auxiliary = imported.auxiliary.lock();
+        let used = auxiliary.status.spares.iter().map(|spare| spare.guid).filter(|guid| imported.pool.engine().vdevs.find_leaf(*guid).is_some());
+        let is_other = |other: &Imported| other.load_guid != imported.load_guid;
+        used.into_iter().any(|guid| self.pools.values().any(|other| is_other(other) && other.auxiliary.lock().is_spare(guid)))
+    }
+
+    /// A device of a pool has changed its place: a spare of it that became a device like any other is none of other pools either.
+    pub(in crate::control::pools) fn spares_changed(&self, imported: &Imported) -> Result<(), Failure> {
+        let gone = relist(imported)?;
+        for other in self.pools.values().filter(|other| other.load_guid != imported.load_guid) {
+            let engine = other.pool.engine();
+            let is_running = !engine.is_read_only() && engine.vdevs.gate().failure().is_none();
+            let had: Vec<u64> = gone.iter().copied().filter(|guid| is_running && other.auxiliary.lock().is_spare(*guid)).collect();
+            for guid in &had {
+                engine.remove_auxiliary(*guid).map_err(|error| Failure::about_pool(&error))?;
+            }
+            if !had.is_empty() {
+                relist(other)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes devices spares and caches of a pool.
@@ -106,17 +150,36 @@ impl Pools {
             ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, "Pool busy; removal may already be in progress"),
             _ => Failure::about_pool(&error),
         })?;
-        let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
-        let mut auxiliary = imported.auxiliary.lock();
-        let mut held = std::mem::take(&mut auxiliary.held);
-        held.remove(&guid);
-        *auxiliary = AuxiliaryDevices::new(&listed, held);
+        relist(imported)?;
         Ok(true)
     }
 }
 
+/// Reads anew which devices a pool has; those that it does not have any more.
+fn relist(imported: &Imported) -> Result<Vec<u64>, Failure> {
+    let listed = imported.pool.engine().auxiliary().map_err(|error| Failure::about_pool(&error))?;
+    let mut auxiliary = imported.auxiliary.lock();
+    let known = auxiliary.status.spares.iter().chain(&auxiliary.status.caches);
+    let gone: Vec<u64> = known.map(|device| device.guid).filter(|guid| listed.find(*guid).is_none()).collect();
+    let mut held = std::mem::take(&mut auxiliary.held);
+    held.retain(|guid, _| !gone.contains(guid));
+    *auxiliary = AuxiliaryDevices::new(&listed, held);
+    Ok(gone)
+}
+
+/// A spare of a pool, as it comes in.
+///
+/// # Errors
+/// The list of spares cannot be read.
+pub(in crate::control::pools) fn spare_leaf(engine: &engine::pool::Pool, guid: u64, disk: DiskRef) -> Result<NewLeaf, Failure> {
+    let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
+    let spare = listed.spares.iter().find(|spare| spare.guid == guid);
+    let path = spare.and_then(|spare| spare.string(key::PATH)).unwrap_or_else(|| disk.name().to_owned());
+    Ok(NewLeaf { disk, path, whole_disk: spare.is_some_and(|spare| spare.flag(key::WHOLE_DISK)) })
+}
+
 /// Is a device called so: by its path, the last name of that, or its guid?
-fn is_called(device: &VdevConfig, name: &str) -> bool {
+pub(super) fn is_called(device: &VdevConfig, name: &str) -> bool {
     let path = device.string(key::PATH).unwrap_or_default();
     path == name || path.rsplit('/').next() == Some(name) || device.guid.to_string() == name
 }

@@ -6,11 +6,12 @@ use disk::DiskRef;
 use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
 use engine::pool::{Beside, Stopped};
-use engine::vdev::{Leaf, NewLeaf, VdevConfig, VdevKind, VdevState as EngineState, key};
+use engine::vdev::{Leaf, VdevConfig, VdevKind, VdevState as EngineState, key};
 
+use super::auxiliary;
 use super::shown::state_of;
 use crate::control::pools::zpool::create::{PoolSettings, When};
-use crate::control::pools::{Failure, FailureKind, Pools, names, not_yet};
+use crate::control::pools::{Failure, FailureKind, Imported, Pools, names, not_yet};
 use crate::control::{DeviceAttach, DeviceVerb, PoolDevice, PoolSplit, Reply, VdevState};
 use crate::pool::open_options;
 
@@ -52,13 +53,21 @@ fn open_described(vdev: &VdevConfig) -> Option<DiskRef> {
 
 impl Pools {
     pub(in crate::control::pools) fn device(&mut self, asked: &PoolDevice) -> Result<Reply, Failure> {
-        let engine = self.find(&asked.name)?.pool.engine().clone();
+        let imported = self.pools.get(&asked.name).cloned().ok_or_else(|| Failure::new(FailureKind::NoSuchPool))?;
+        let engine = imported.pool.engine().clone();
         if engine.is_read_only() {
             return Err(Failure::new(FailureKind::PoolReadOnly));
         }
         let tree = engine.vdevs.config();
+        if let Some(device) = asked.verb.device() {
+            check_not_auxiliary(&engine, &tree, device)?;
+        }
+        let mut has_spare = false;
         let reply = match &asked.verb {
-            DeviceVerb::Attach(attach) => self.attach(&engine, &tree, attach).map(|()| Reply::Done)?,
+            DeviceVerb::Attach(attach) => {
+                has_spare = self.attach(&imported, &tree, attach)?;
+                Reply::Done
+            }
             DeviceVerb::Detach { device } => {
                 let found = leaf_of(&tree, device, "only applicable to mirror and replacing vdevs")?;
                 engine.detach_device(found.guid).map_err(|error| detach_failure(&error))?;
@@ -79,6 +88,10 @@ impl Pools {
             }
             DeviceVerb::Split(split) => self.split(&engine, split).map(|()| Reply::Done)?,
         };
+        self.spares_changed(&imported)?;
+        if has_spare {
+            self.note_named_event("vdev_spare", &asked.name);
+        }
         if let Some(event) = event_of(&asked.verb) {
             self.note_named_event(event, &asked.name);
         }
@@ -102,7 +115,9 @@ impl Pools {
         stored.and_then(|()| half.export()).map_err(|error| Failure::about_pool(&error))
     }
 
-    fn attach(&self, engine: &engine::pool::Pool, tree: &VdevConfig, attach: &DeviceAttach) -> Result<(), Failure> {
+    /// Whether what comes in is a hot spare.
+    fn attach(&self, imported: &Imported, tree: &VdevConfig, attach: &DeviceAttach) -> Result<bool, Failure> {
+        let engine = imported.pool.engine();
         let named = find(tree, &attach.device)?;
         let expands = named.kind == VdevKind::Raidz && !attach.replace;
         let found = if expands { named } else { leaf_of(tree, &attach.device, "can only attach to mirrors and top-level disks")? };
@@ -112,19 +127,47 @@ impl Pools {
         let property = || engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok());
         let ashift = attach.ashift.or_else(property).filter(|ashift| *ashift != 0);
         let away = engine.vdevs.leaves().into_iter().filter(|leaf| !leaf.is_open()).map(|leaf| leaf.guid()).collect::<Vec<_>>();
-        let leaf: NewLeaf = self.claim_device(&attach.new, attach.force, &|guid| guid == found.guid && away.contains(&guid))?;
         if expands {
             if attach.sequential {
                 return Err(Failure::with(FailureKind::BadDevice, "raidz_expansion does not support sequential reconstruction"));
             }
-            return engine.expand_raidz(found.guid, leaf, ashift).map_err(|error| expansion_failure(&error));
+            let leaf = self.claim_device(&attach.new, attach.force, &|_| false)?;
+            return engine.expand_raidz(found.guid, leaf, ashift).map(|()| false).map_err(|error| expansion_failure(&error));
         }
-        let how = if attach.replace { Beside::Replacement } else { Beside::Mirror };
+        let spare = self.spare_of(imported, &disk::footprint(&attach.new.to_string_lossy())).filter(|_| attach.replace);
+        let stands_in = tree.parent_of(found.guid).is_some_and(|group| group.kind == VdevKind::Spare) && found.flag(key::IS_SPARE);
+        if attach.replace && stands_in && spare.is_none() {
+            return Err(Failure::with(FailureKind::BadDevice, "can only be replaced by another hot spare"));
+        }
+        let (leaf, how) = match spare {
+            Some((guid, _)) if self.is_spare_used(guid) => return Err(Failure::with(FailureKind::BadDevice, format!("{} is busy", attach.new.display()))),
+            Some((guid, disk)) => (auxiliary::spare_leaf(engine, guid, disk)?, Beside::Spare(guid)),
+            None => {
+                let leaf = self.claim_device(&attach.new, attach.force, &|guid| guid == found.guid && away.contains(&guid))?;
+                (leaf, if attach.replace { Beside::Replacement } else { Beside::Mirror })
+            }
+        };
         engine.attach_device(found.guid, leaf, how, ashift).map_err(|error| match error.kind() {
             ErrorKind::Unsupported | ErrorKind::Invalid => Failure::with(FailureKind::BadDevice, words(&error)),
             ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
             _ => other_failure(&error),
-        })
+        })?;
+        Ok(matches!(how, Beside::Spare(_)))
+    }
+}
+
+/// Refuses spares that nothing uses, and cache devices.
+fn check_not_auxiliary(engine: &engine::pool::Pool, tree: &VdevConfig, device: &str) -> Result<(), Failure> {
+    let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
+    let is_called = |listed: &&VdevConfig| tree.find(listed.guid).is_none() && auxiliary::is_called(listed, device);
+    if find(tree, device).is_ok() {
+        Ok(())
+    } else if listed.spares.iter().any(|spare| is_called(&spare)) {
+        Err(Failure::with(FailureKind::BadDevice, "device is reserved as a hot spare"))
+    } else if listed.caches.iter().any(|cache| is_called(&cache)) {
+        Err(Failure::with(FailureKind::BadDevice, "device is in use as a cache"))
+    } else {
+        Ok(())
     }
 }
 
@@ -146,7 +189,7 @@ fn online(engine: &engine::pool::Pool, tree: &VdevConfig, device: &str, expand: 
     let found = leaf_of(tree, device, "operation not supported on this type of pool")?;
     let is_open = engine.vdevs.find_leaf(found.guid).is_some_and(|(_, leaf)| leaf.is_open());
     let disk = if is_open { None } else { open_described(found) };
-    let state: EngineState = engine.online_device(found.guid, disk).map_err(|error| other_failure(&error))?;
+    let state: EngineState = engine.online_device(found.guid, disk, false).map_err(|error| other_failure(&error))?;
     let by_property = engine.stored_property("autoexpand").ok().flatten().is_some_and(|value| value.number() != 0);
     if state == EngineState::Online && (expand || by_property) {
         engine.expand(Some(found.guid)).map_err(|error| Failure::about_pool(&error))?;
@@ -198,8 +241,6 @@ fn event_of(verb: &DeviceVerb) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use engine::vdev::VdevKind;
-
     use super::*;
 
     #[test]

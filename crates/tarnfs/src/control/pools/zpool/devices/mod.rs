@@ -1,7 +1,6 @@
-//! Devices that come to a pool and go from it, members of its tree and those beside it: verbs on them, how they are shown, and what becomes of those that fail.
+//! Devices that come to a pool and go from it, members of its tree and those beside it: verbs on them, and how they are shown.
 
 pub(in crate::control::pools) mod auxiliary;
 pub(super) mod beside;
-pub(in crate::control::pools) mod diagnosis;
 pub(in crate::control::pools) mod shown;
 mod top_level;

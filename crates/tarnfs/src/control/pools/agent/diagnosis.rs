@@ -6,10 +6,8 @@
 //! long as it gives anything.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use engine::pool::{Pool, Stopped};
-use engine::vdev::{VdevState, VdevStatus};
+use engine::pool::Stopped;
 
 /// So many errors in [`WINDOW_NS`] are the device's own.
 const ERRORS: u64 = 10;
@@ -17,7 +15,7 @@ const WINDOW_NS: u64 = 600 * 1_000_000_000;
 
 /// What happened to a device lately: when, and how many errors.
 #[derive(Debug, Default)]
-pub(in crate::control::pools) struct Trouble {
+pub(super) struct Trouble {
     /// Of reads and writes.
     requests: VecDeque<(u64, u64)>,
     checksums: VecDeque<(u64, u64)>,
@@ -25,7 +23,7 @@ pub(in crate::control::pools) struct Trouble {
 
 impl Trouble {
     /// So many errors are new. What is to be done with the device?
-    pub(in crate::control::pools) fn note(&mut self, now_ns: u64, requests: u64, checksums: u64) -> Option<Stopped> {
+    pub(super) fn note(&mut self, now_ns: u64, requests: u64, checksums: u64) -> Option<Stopped> {
         let is_much = |recent: &mut VecDeque<(u64, u64)>, new: u64| {
             recent.retain(|(at, _)| now_ns.saturating_sub(*at) < WINDOW_NS);
             if new > 0 {
@@ -40,20 +38,6 @@ impl Trouble {
         let (failing, suspect) = (is_much(&mut self.requests, requests), is_much(&mut self.checksums, checksums));
         if failing { Some(Stopped::Failing) } else { suspect.then_some(Stopped::Suspect) }
     }
-}
-
-/// Takes a device out of use, beside everything else: that waits for a group.
-pub(in crate::control::pools) fn stop(engine: &Arc<Pool>, leaf: &VdevStatus, how: Stopped) {
-    let is_used = matches!(leaf.state, VdevState::Online | VdevState::Degraded);
-    if !is_used || engine.is_read_only() || engine.vdevs.gate().failure().is_some() {
-        return;
-    }
-    let (pool, guid, name) = (engine.clone(), leaf.guid, leaf.path.clone().unwrap_or_default());
-    let stop = move || match pool.stop_device(guid, how, false) {
-        Ok(()) => tracing::error!("pool {}: {name} has too many errors", pool.name()),
-        Err(error) => tracing::warn!("pool {}: {name} has too many errors: {error}", pool.name()),
-    };
-    engine.context.host.spawn("diagnosis", Box::new(stop));
 }
 
 #[cfg(test)]

@@ -1,0 +1,241 @@
+//! Hot spares that stand in for devices, under a mount: put there, back in reserve, there for good, shared by pools; judged by the real zdb.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::rig::Rig;
+
+const MIB: u64 = 1 << 20;
+
+fn rig(images: usize) -> Option<Rig> {
+    let rig = Rig::new()?;
+    (0..images).for_each(|number| drop(rig.image(&format!("d{number}.img"), 96 * MIB)));
+    Some(rig)
+}
+
+/// The rows of an image in `zpool status`: the words of each.
+fn rows(rig: &Rig, pool: &str, image: &str) -> Vec<String> {
+    let status = rig.ok(&format!("zpool status -P {pool}"));
+    let is_row = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.ends_with(image));
+    status.lines().filter(is_row).map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// The state of a spare in the list of spares.
+fn spare(rig: &Rig, pool: &str, image: &str) -> String {
+    rows(rig, pool, image).pop().unwrap_or_default()
+}
+
+fn has(rig: &Rig, pool: &str, words: &str) -> bool {
+    rig.ok(&format!("zpool status {pool}")).contains(words)
+}
+
+/// What happens by itself happens within a moment.
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn resilvered(rig: &Rig, pool: &str) {
+    rig.ok(&format!("zpool wait -t resilver {pool}"));
+}
+
+fn fill(rig: &Rig) {
+    for round in 0..60_u32 {
+        fs::write(rig.path(&format!("mnt/f{round}")), vec![round as u8; 100_000 + round as usize]).unwrap();
+    }
+}
+
+fn check(rig: &Rig) {
+    for round in 0..60_u32 {
+        assert_eq!(fs::read(rig.path(&format!("mnt/f{round}"))).unwrap(), vec![round as u8; 100_000 + round as usize], "f{round}");
+    }
+}
+
+/// Exported, judged, imported.
+fn judge(rig: &Rig, pool: &str, images: &[&str]) {
+    rig.ok(&format!("zpool export {pool}"));
+    rig.zdb(images);
+    rig.ok(&format!("zpool import -d @ {pool}"));
+}
+
+#[test]
+fn a_spare_stands_in_and_goes_back() {
+    let Some(rig) = rig(5) else { return };
+    let (all, d1, d2, d3) = (["d0.img", "d1.img", "d2.img", "d3.img"], rig.text("d1.img"), rig.text("d2.img"), rig.text("d3.img"));
+    for layout in ["mirror @d0.img @d1.img", "raidz @d0.img @d1.img @d4.img", "@d1.img"] {
+        let of_layout: Vec<&str> = all.into_iter().chain(["d4.img"]).filter(|image| ["d2.img", "d3.img"].contains(image) || layout.contains(image)).collect();
+        rig.ok(&format!("zpool create -f -O mountpoint=@mnt tank {layout} spare @d2.img @d3.img"));
+        fill(&rig);
+        for verb in ["detach", "offline", "online"] {
+            let refused = format!("cannot {verb} {d2}: device is reserved as a hot spare");
+            rig.refused(&format!("zpool {verb} tank @d2.img"), &refused);
+        }
+        rig.ok("zpool replace tank @d1.img @d2.img");
+        assert!(has(&rig, "tank", "spare-"), "{layout}");
+        assert_eq!(spare(&rig, "tank", "d2.img"), "INUSE currently in use");
+        assert!(rig.ok("zpool history -i tank").contains(&format!("spare in vdev={d2} for vdev={d1}")));
+        assert!(rig.ok("zpool events tank").contains("sysevent.fs.zfs.vdev_spare"));
+        rig.refused("zpool remove tank @d2.img", "Pool busy");
+        rig.refused("zpool replace tank @d1.img @d2.img", &format!("{d2} is busy"));
+        rig.refused("zpool replace tank @d1.img @d3.img", "already in replacing/spare config; wait for completion or use 'zpool detach'");
+        resilvered(&rig, "tank");
+        judge(&rig, "tank", &of_layout);
+        assert_eq!(rows(&rig, "tank", "d2.img"), ["ONLINE 0 0 0", "INUSE currently in use"]);
+        check(&rig);
+        // One spare takes the place of another.
+        rig.refused("zpool replace tank @d2.img @d2.img", &format!("{d2} is busy"));
+        rig.ok("zpool replace tank @d2.img @d3.img");
+        wait_for("the first spare goes", || rows(&rig, "tank", "d2.img") == ["AVAIL"]);
+        assert_eq!(spare(&rig, "tank", "d3.img"), "INUSE currently in use");
+        judge(&rig, "tank", &of_layout);
+        rig.ok("zpool detach tank @d3.img");
+        assert!(!has(&rig, "tank", "spare-"));
+        assert_eq!((rows(&rig, "tank", "d3.img"), rows(&rig, "tank", "d2.img")), (vec!["AVAIL".to_owned()], vec!["AVAIL".to_owned()]));
+        judge(&rig, "tank", &of_layout);
+        assert_eq!(spare(&rig, "tank", "d3.img"), "AVAIL", "its label says so");
+        rig.refused("zpool create other @d3.img", "is reserved as a hot spare for pool tank");
+        rig.ok("zpool replace tank @d1.img @d3.img");
+        assert!(has(&rig, "tank", &d3));
+        check(&rig);
+        rig.ok("zpool destroy tank");
+    }
+}
+
+#[test]
+fn a_spare_stays_for_good() {
+    let Some(rig) = rig(5) else { return };
+    for layout in ["mirror @d0.img @d1.img", "@d1.img"] {
+        rig.ok(&format!("zpool create -f -O mountpoint=@mnt tank {layout} spare @d2.img"));
+        fill(&rig);
+        rig.ok("zpool replace tank @d1.img @d2.img");
+        resilvered(&rig, "tank");
+        rig.ok("zpool detach tank @d1.img");
+        let status = rig.ok("zpool status tank");
+        assert!(!status.contains("spares") && !status.contains("spare-") && status.contains("d2.img") && !status.contains("d1.img"), "{status}");
+        let images: &[&str] = if layout.contains("d0") { &["d0.img", "d2.img"] } else { &["d2.img"] };
+        judge(&rig, "tank", images);
+        check(&rig);
+        // It is nobody's any more, and can be a spare.
+        rig.ok("zpool add tank spare @d1.img");
+        rig.ok("zpool replace -w tank @d2.img @d1.img");
+        rig.ok("zpool detach tank @d1.img");
+        rig.ok("zpool destroy tank");
+    }
+    // A device and a spare for it, replaced by another device: the spare goes back by itself.
+    for layout in ["mirror @d0.img @d1.img", "raidz2 @d0.img @d1.img @d4.img"] {
+        rig.ok(&format!("zpool create -f -O mountpoint=@mnt tank {layout} spare @d2.img"));
+        fill(&rig);
+        rig.ok("zpool offline tank @d1.img");
+        fs::write(rig.path("mnt/more"), vec![1; 1 << 20]).unwrap();
+        rig.ok("zpool replace tank @d1.img @d2.img");
+        resilvered(&rig, "tank");
+        rig.refused("zpool replace tank @d2.img @d3.img", "can only be replaced by another hot spare");
+        rig.ok("zpool replace -w tank @d1.img @d3.img");
+        wait_for("the spare goes back", || rows(&rig, "tank", "d2.img") == ["AVAIL"]);
+        let status = rig.ok("zpool status tank");
+        assert!(!status.contains("spare-") && !status.contains("d1.img") && status.contains("d3.img") && status.contains("state: ONLINE"), "{status}");
+        let images: &[&str] = if layout.contains("d4") { &["d0.img", "d3.img", "d4.img", "d2.img"] } else { &["d0.img", "d3.img", "d2.img"] };
+        judge(&rig, "tank", images);
+        check(&rig);
+        rig.ok("zpool scrub -w tank");
+        assert!(has(&rig, "tank", "errors: No known data errors"));
+        rig.ok("zpool destroy tank");
+    }
+    rig.ok("zpool create -f -O mountpoint=@mnt tank @d0.img log @d1.img spare @d2.img");
+    rig.refused("zpool replace tank @d1.img @d2.img", "cannot replace a log with a spare");
+}
+
+/// Overwrites what is between the labels of an image.
+fn spoil(rig: &Rig, image: &str) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::OpenOptions::new().write(true).open(rig.path(image)).unwrap();
+    let junk = vec![0xa5; 1 << 20];
+    (5..90).for_each(|at| file.write_all_at(&junk, at * MIB).unwrap());
+}
+
+fn row(rig: &Rig, image: &str) -> String {
+    rows(rig, "tank", image).into_iter().next().unwrap_or_default()
+}
+
+fn is_spare(rig: &Rig, image: &str, state: &str) -> bool {
+    spare(rig, "tank", image).starts_with(state)
+}
+
+/// Nothing happens within a few seconds.
+fn stays(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..40 {
+        assert!(is_so(), "{what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_suspect_device_gets_a_spare_by_itself() {
+    let Some(rig) = rig(4) else { return };
+    for layout in ["mirror @d0.img @d1.img", "raidz @d0.img @d1.img @d3.img"] {
+        rig.ok(&format!("zpool create -f -O mountpoint=@mnt tank {layout} spare @d2.img"));
+        fill(&rig);
+        rig.ok("zpool sync tank");
+        spoil(&rig, "d1.img");
+        rig.ok("zpool scrub -w tank");
+        wait_for("the spare comes in", || is_spare(&rig, "d2.img", "INUSE"));
+        assert!(row(&rig, "d1.img").starts_with("DEGRADED") && row(&rig, "d1.img").ends_with("too many errors"), "{}", row(&rig, "d1.img"));
+        resilvered(&rig, "tank");
+        let events = rig.ok("zpool events tank");
+        assert!(events.contains("ereport.fs.zfs.checksum") && events.contains("resource.fs.zfs.statechange") && events.contains("sysevent.fs.zfs.vdev_spare"), "{events}");
+        let images: Vec<&str> = ["d0.img", "d1.img", "d2.img", "d3.img"].into_iter().filter(|image| *image == "d2.img" || layout.contains(image)).collect();
+        judge(&rig, "tank", &images);
+        check(&rig);
+        // Forgiven: the spare is not needed any more.
+        rig.ok("zpool clear tank");
+        wait_for("the spare goes back", || is_spare(&rig, "d2.img", "AVAIL"));
+        assert!(!has(&rig, "tank", "spare-"));
+        judge(&rig, "tank", &images);
+        rig.ok("zpool destroy tank");
+    }
+}
+
+#[test]
+fn a_lost_device_gets_a_spare_by_itself() {
+    let Some(rig) = rig(4) else { return };
+    rig.ok("zpool create -f -O mountpoint=@mnt tank mirror @d0.img @d1.img spare @d2.img");
+    fill(&rig);
+    rig.ok("zpool offline tank @d1.img");
+    stays("what is offline is left alone", || is_spare(&rig, "d2.img", "AVAIL"));
+    rig.ok("zpool online tank @d1.img");
+    rig.ok("zpool offline -f tank @d1.img");
+    wait_for("the spare comes in", || is_spare(&rig, "d2.img", "INUSE"));
+    resilvered(&rig, "tank");
+    // It was taken away: not again.
+    rig.ok("zpool detach tank @d2.img");
+    stays("nothing is done twice", || is_spare(&rig, "d2.img", "AVAIL"));
+    rig.ok("zpool replace tank @d1.img @d2.img");
+    resilvered(&rig, "tank");
+    fs::write(rig.path("mnt/more"), vec![7; 1 << 20]).unwrap();
+    rig.ok("zpool clear tank @d1.img");
+    wait_for("the spare goes back", || is_spare(&rig, "d2.img", "AVAIL"));
+    assert_eq!(row(&rig, "d1.img"), "ONLINE 0 0 0");
+    rig.ok("zpool export tank");
+    rig.zdb(&["d0.img", "d1.img", "d2.img"]);
+    // It is not there when the pool is imported, and comes back.
+    fs::create_dir(rig.path("away")).unwrap();
+    fs::rename(rig.path("d1.img"), rig.path("away/d1.img")).unwrap();
+    rig.ok("zpool import -d @ tank");
+    wait_for("the spare comes in", || is_spare(&rig, "d2.img", "INUSE"));
+    fs::write(rig.path("mnt/more"), vec![8; 1 << 20]).unwrap();
+    resilvered(&rig, "tank");
+    // Something else in its place is not it.
+    fs::write(rig.path("d1.img"), vec![0; 96 << 20]).unwrap();
+    stays("another file is not it", || has(&rig, "tank", "UNAVAIL") && is_spare(&rig, "d2.img", "INUSE"));
+    fs::remove_file(rig.path("d1.img")).unwrap();
+    fs::rename(rig.path("away/d1.img"), rig.path("d1.img")).unwrap();
+    wait_for("the spare goes back", || is_spare(&rig, "d2.img", "AVAIL"));
+    assert_eq!(row(&rig, "d1.img"), "ONLINE 0 0 0");
+    assert!(rig.ok("zpool events tank").contains("sysevent.fs.zfs.vdev_online"));
+    check(&rig);
+    judge(&rig, "tank", &["d0.img", "d1.img", "d2.img"]);
+    assert_eq!(fs::read(rig.path("mnt/more")).unwrap(), vec![8; 1 << 20]);
+}

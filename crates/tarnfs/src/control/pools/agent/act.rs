@@ -1,0 +1,112 @@
+//! What the agent does about a device. It waits for groups.
+
+use disk::{Disk, DiskKind, DiskRef};
+use engine::error::ErrorKind;
+use engine::pool::{Beside, Stopped};
+use engine::pool::import::discover;
+use engine::vdev::{NewLeaf, VdevState};
+use ondisk::label;
+
+use super::super::zpool::devices::auxiliary::spare_leaf;
+use super::places::is_on;
+use super::{Action, Imported};
+
+/// Does it. What cannot be done is said in the log.
+pub(super) fn act(imported: &Imported, action: Action) {
+    let (engine, agent) = (imported.pool.engine(), &imported.agent);
+    let pool = engine.name();
+    match action {
+        Action::Stop(guid, how) => match engine.stop_device(guid, how, false) {
+            Ok(()) => tracing::error!("pool {pool}: {} has too many errors", name_of(imported, guid)),
+            Err(error) => tracing::warn!("pool {pool}: {} has too many errors: {error}", name_of(imported, guid)),
+        },
+        Action::Removed(guid) => {
+            let answers = engine.vdevs.find_leaf(guid).and_then(|(_, leaf)| leaf.disk()).is_some_and(|disk| does_answer(&*disk));
+            if answers {
+                return;
+            }
+            match engine.stop_device(guid, Stopped::Removed, false) {
+                Ok(()) => {
+                    agent.note("resource.fs.zfs.removed", guid);
+                    tracing::error!("pool {pool}: {} is gone", name_of(imported, guid));
+                }
+                Err(error) => tracing::warn!("pool {pool}: {} is gone: {error}", name_of(imported, guid)),
+            }
+        }
+        Action::Spare(guid, spares) => spare(imported, guid, spares),
+        Action::Back(guid, path) => come_back(imported, guid, &path),
+        Action::Expand => match engine.expand(None) {
+            Ok(()) => agent.note("sysevent.fs.zfs.vdev_autoexpand", 0),
+            Err(error) => tracing::warn!("pool {pool}: it cannot grow with its devices: {error}"),
+        },
+    }
+}
+
+fn name_of(imported: &Imported, guid: u64) -> String {
+    imported.pool.engine().vdevs.find_leaf(guid).map_or_else(|| guid.to_string(), |(_, leaf)| leaf.name().to_owned())
+}
+
+fn does_answer(disk: &dyn Disk) -> bool {
+    let mut sector = vec![0; disk.sector_bytes().clamp(512, 1 << 16) as usize];
+    disk.read_at(&mut sector, 0).is_ok()
+}
+
+/// The first spare that can come in does.
+fn spare(imported: &Imported, guid: u64, spares: Vec<(u64, DiskRef)>) {
+    let engine = imported.pool.engine();
+    let (pool, name) = (engine.name(), name_of(imported, guid));
+    let ashift = engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok()).filter(|ashift| *ashift != 0);
+    for (spare, disk) in spares {
+        // It came in for another device a moment ago.
+        if engine.vdevs.find_leaf(spare).is_some() {
+            continue;
+        }
+        let Ok(leaf) = spare_leaf(engine, spare, disk) else { continue };
+        let shown = leaf.path.clone();
+        match engine.attach_device(guid, leaf, Beside::Spare(spare), ashift) {
+            Ok(()) => {
+                tracing::warn!("pool {pool}: the spare {shown} stands in for {name}");
+                imported.agent.note("sysevent.fs.zfs.vdev_spare", spare);
+                imported.agent.note("sysevent.fs.zfs.vdev_attach", spare);
+                return;
+            }
+            Err(error) => tracing::warn!("pool {pool}: the spare {shown} cannot stand in for {name}: {error}"),
+        }
+    }
+}
+
+/// Something is where a device should be that is lost.
+fn come_back(imported: &Imported, guid: u64, path: &str) {
+    let engine = imported.pool.engine();
+    let pool = engine.name();
+    let Ok(found) = disk::open(path, disk::Access::Write) else { return };
+    let is_it = discover(vec![found.clone()]).iter().any(|other| other.config.guid == engine.guid() && other.devices.iter().any(|device| device.guid == guid));
+    if is_it {
+        match engine.online_device(guid, Some(found), true) {
+            Ok(state) if state >= VdevState::Degraded => {
+                imported.agent.note("sysevent.fs.zfs.vdev_online", guid);
+                tracing::warn!("pool {pool}: {path} is back");
+            }
+            Ok(state) => tracing::warn!("pool {pool}: {path} is back, and {state}"),
+            Err(error) => tracing::warn!("pool {pool}: {path} is back, and cannot be used: {error}"),
+        }
+    } else if is_on(engine, "autoreplace") && found.kind() == DiskKind::Block && is_blank(&*found) {
+        let leaf = NewLeaf { disk: found, path: path.to_owned(), whole_disk: false };
+        match engine.attach_device(guid, leaf, Beside::Replacement, None) {
+            Ok(()) => {
+                imported.agent.note("resource.fs.zfs.autoreplace", guid);
+                imported.agent.note("sysevent.fs.zfs.vdev_attach", guid);
+                tracing::warn!("pool {pool}: a new disk at {path} takes the part of the one that was lost");
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => tracing::warn!("pool {pool}: a new disk at {path} cannot take the part of the one that was lost: {error}"),
+        }
+    }
+}
+
+/// Is there nothing at the beginning and at the end of a disk, where tables, file systems and labels are?
+fn is_blank(disk: &dyn Disk) -> bool {
+    let mut bytes = vec![0; label::START_BYTES as usize];
+    let Some(end) = disk.size_bytes().checked_sub(bytes.len() as u64) else { return false };
+    [0, end & !((1 << 16) - 1)].into_iter().all(|at| disk.read_at(&mut bytes, at).is_ok() && bytes.iter().all(|byte| *byte == 0))
+}

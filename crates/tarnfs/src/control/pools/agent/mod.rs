@@ -1,0 +1,208 @@
+//! The agent: does what an administrator would do about devices that fail, go away and come back, as OpenZFS's daemon does.
+//!
+//! # Theory
+//! Every second it looks at the devices of each pool, without asking them anything, and without a turn: a request that hangs does not keep it from work. What it
+//! finds to do it gives to a thread, one for each pool, since that waits for groups: a pool that hangs does not keep it from the others.
+//!
+//! - A device with too many errors is not used any more, or is suspect ([`diagnosis`]).
+//! - A device that was lost, or is suspect, gets a hot spare.
+//! - A block device whose path is gone, and which does not answer, was pulled out.
+//! - A device that is back where it was, with its own label, is used again, and a spare goes back when it has everything.
+//! - With `autoreplace`, a blank disk in the place of one that was lost takes its part. With `autoexpand`, what devices grew by is used.
+//!
+//! # Invariants
+//! 1. Nothing is done twice about one thing: a spare is sought when a device becomes worse, and not again while it stays so; a device that was found not to be
+//!    the right one is looked at again when another is in its place.
+//! 2. What the administrator took out of use is left alone.
+//!
+//! # Path
+//! `daemon` → [`Beside::look_after`] → `engine`
+
+mod act;
+mod decide;
+mod diagnosis;
+mod places;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use disk::DiskRef;
+use engine::pool::Stopped;
+use engine::vdev::{Leaf, VdevConfig, VdevState};
+use parking_lot::Mutex;
+
+use self::decide::{Condition, condition, is_covered};
+use self::diagnosis::Trouble;
+use self::places::Identity;
+use super::Imported;
+use super::beside::{Beside, Table};
+
+/// Sizes are looked at every so many times.
+const SIZES_EVERY: u64 = 5;
+
+/// What is to be done about a device.
+pub(super) enum Action {
+    /// It has too many errors.
+    Stop(u64, Stopped),
+    /// Its path is gone.
+    Removed(u64),
+    /// It is lost, and these spares are there, in the order in which they are to be tried.
+    Spare(u64, Vec<(u64, DiskRef)>),
+    /// Something is at its path.
+    Back(u64, String),
+    /// The devices of some vdev are larger than what is used of them.
+    Expand,
+}
+
+/// What the agent knows of one pool.
+#[derive(Default)]
+pub(crate) struct Agent {
+    /// guarded by: itself
+    devices: Mutex<BTreeMap<u64, Known>>,
+    /// A thread does something about it.
+    is_busy: AtomicBool,
+    /// What was done, as events: the class and the device. guarded by: itself
+    done: Mutex<Vec<(&'static str, u64)>>,
+    /// Times that it was looked at.
+    looks: Mutex<u64>,
+    /// The sizes to which its vdevs were to grow when that was tried last. guarded by: itself
+    sizes: Mutex<Vec<u64>>,
+}
+
+/// What it knows of one device.
+#[derive(Default)]
+struct Known {
+    /// Requests and checksums that failed, as of the last time.
+    errors: [u64; 2],
+    trouble: Trouble,
+    /// How it was when a spare was sought for it last.
+    spared: Option<VdevState>,
+    /// What is in its place, and is not it.
+    refused: Option<Identity>,
+    /// Its path is gone, but it answers.
+    is_nameless: bool,
+}
+
+impl Agent {
+    /// What was done since this was last asked.
+    pub(super) fn take_done(&self) -> Vec<(&'static str, u64)> {
+        std::mem::take(&mut self.done.lock())
+    }
+
+    fn note(&self, event: &'static str, device: u64) {
+        self.done.lock().push((event, device));
+    }
+}
+
+impl Beside {
+    /// Looks at all pools, and has done what is to be done about their devices. To be called every second or so.
+    pub fn look_after(&self) {
+        let table = self.table();
+        for imported in table.values() {
+            let engine = imported.pool.engine();
+            let is_stopped = engine.vdevs.gate().failure().is_some() || engine.context.groups.failure().is_some();
+            if engine.is_read_only() || is_stopped || imported.agent.is_busy.load(Ordering::Acquire) {
+                continue;
+            }
+            let actions = find(&table, imported, self.reserved());
+            if !actions.is_empty() {
+                self.do_all(imported, actions);
+            }
+        }
+    }
+
+    fn do_all(&self, imported: &Arc<Imported>, actions: Vec<Action>) {
+        let chosen = |action: &Action| if let Action::Spare(_, spares) = action { spares.iter().map(|(guid, _)| *guid).collect() } else { Vec::new() };
+        let spares: Vec<u64> = actions.iter().flat_map(chosen).collect();
+        self.reserved().lock().extend(&spares);
+        imported.agent.is_busy.store(true, Ordering::Release);
+        let (own, reserved) = (imported.clone(), self.reserved().clone());
+        let end = move || {
+            reserved.lock().retain(|guid| !spares.contains(guid));
+            own.agent.is_busy.store(false, Ordering::Release);
+        };
+        let (own, at_end) = (imported.clone(), end.clone());
+        let work = move || {
+            actions.into_iter().for_each(|action| act::act(&own, action));
+            at_end();
+        };
+        if !imported.pool.engine().context.host.spawn("agent", Box::new(work)) {
+            end();
+        }
+    }
+}
+
+/// What is to be done in one pool. `reserved`: spares that are on their way in somewhere.
+fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> Vec<Action> {
+    let engine = imported.pool.engine();
+    let (agent, now_ns) = (&imported.agent, engine.context.host.now_ns());
+    let (tree, leaves) = (engine.vdevs.config(), engine.vdevs.leaves());
+    let is_open = |guid: u64| leaves.iter().any(|leaf| leaf.guid() == guid && leaf.is_open());
+    let mut devices = agent.devices.lock();
+    devices.retain(|guid, _| leaves.iter().any(|leaf| leaf.guid() == *guid));
+    let mut actions = Vec::new();
+    for leaf in &leaves {
+        let Some(described) = tree.find(leaf.guid()) else { continue };
+        let is_new = !devices.contains_key(&leaf.guid());
+        let known = devices.entry(leaf.guid()).or_default();
+        if let Some(how) = known.note_errors(leaf, now_ns) {
+            actions.push(Action::Stop(leaf.guid(), how));
+        }
+        match condition(leaf.state(), described) {
+            Condition::Well => known.spared = None,
+            Condition::Resting => (known.spared, known.refused) = (None, None),
+            Condition::Bad if is_new && leaf.state() >= VdevState::Faulted => known.spared = Some(leaf.state()),
+            Condition::Bad if known.spared == Some(leaf.state()) => {}
+            Condition::Bad if is_covered(&tree, leaf.guid(), &is_open) => known.spared = Some(leaf.state()),
+            Condition::Bad => match spares(table, imported, reserved) {
+                // One may be left in a moment.
+                None => {}
+                Some(spares) => {
+                    known.spared = Some(leaf.state());
+                    actions.extend((!spares.is_empty()).then_some(Action::Spare(leaf.guid(), spares)));
+                }
+            },
+        }
+        actions.extend(places::look(leaf, described, known));
+    }
+    let mut looks = agent.looks.lock();
+    *looks += 1;
+    if looks.is_multiple_of(SIZES_EVERY) && places::have_grown(engine, &mut agent.sizes.lock()) {
+        actions.push(Action::Expand);
+    }
+    actions
+}
+
+impl Known {
+    fn note_errors(&mut self, leaf: &Leaf, now_ns: u64) -> Option<Stopped> {
+        let stats = &leaf.stats;
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let now = [count(&stats.read_errors) + count(&stats.write_errors), count(&stats.checksum_errors)];
+        // Cleared: what was before does not count.
+        if now.iter().zip(self.errors).any(|(now, before)| *now < before) {
+            self.trouble = Trouble::default();
+        }
+        let [requests, checksums] = [0, 1].map(|index| now[index].saturating_sub(self.errors[index]));
+        self.errors = now;
+        // What is not used makes no more errors that matter.
+        self.trouble.note(now_ns, requests, checksums).filter(|_| leaf.is_open())
+    }
+}
+
+/// The spares that could come in, smallest first; `None`: one of them is on its way in elsewhere, and may not stay there.
+fn spares(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> Option<Vec<(u64, DiskRef)>> {
+    let is_used = |guid: u64| table.values().any(|other| other.pool.engine().vdevs.find_leaf(guid).is_some());
+    let mut found: Vec<(u64, DiskRef)> = imported.auxiliary.lock().spares().filter(|(guid, _)| !is_used(*guid)).collect();
+    let reserved = reserved.lock();
+    if found.iter().any(|(guid, _)| reserved.contains(guid)) {
+        return None;
+    }
+    found.sort_by_key(|(_, disk)| disk.size_bytes());
+    Some(found)
+}
+
+/// The path at which a device should be.
+fn path_of(described: &VdevConfig) -> Option<String> {
+    described.string(engine::vdev::key::PATH)
+}
