@@ -5,7 +5,7 @@
 //! The new place of a sector is the old place of one before it. So sectors may only be moved as long as what they are written over was moved in a group that is on disk, whose
 //! uberblock says so: from the offset `synced` on, until the new places reach the old ones of the row in front of it. Each group moves more than the last, as places grow apart.
 //!
-//! The work is done in the sync thread, a piece in each group. While a range is moved nobody reads or writes it (`vdev/moving.rs`); what is written to it afterwards goes to both
+//! The work is done in the sync thread, a piece in each group. While a range is moved nobody reads or writes it (`vdev/members/moving.rs`); what is written to it afterwards goes to both
 //! places, until the group is on disk. After a crash the last uberblock says where the sectors are, and what it does not know of is moved once more, from places that nothing was written over.
 //!
 //! The first sectors have no such distance. They are put into the *scratch area* in front of the data, in the places that they will have there; when that is on disk, an

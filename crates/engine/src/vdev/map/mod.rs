@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::moving::HeldRange;
+use super::members::HeldRange;
 
 pub mod draid;
 mod expanded;
@@ -148,7 +148,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    pub(super) fn new(range: HeldRange) -> Hold {
+    pub(in crate::vdev) fn new(range: HeldRange) -> Hold {
         Hold { _range: Some(Arc::new(range)) }
     }
 }

@@ -1,7 +1,7 @@
 //! Sectors that are moved while they are used.
 //!
 //! # Theory
-//! When RAID-Z gets a device more, its sectors are moved, from the first to the last (see [`super::map::Reflow`]). An I/O that has found out where its sectors are must be over before
+//! When RAID-Z gets a device more, its sectors are moved, from the first to the last (see [`crate::vdev::map::Reflow`]). An I/O that has found out where its sectors are must be over before
 //! they are somewhere else. So each I/O of such a vdev says which range it is of, and holds it ([`HeldRange`]) as long as its map is used. A mover of a range waits
 //! for the I/Os that hold a part of it, and then keeps others away ([`Moving`]) until it is moved, or known to be.
 //!
@@ -11,7 +11,7 @@
 //! # Locks
 //! `state` is held for an instant. A thread that moves a range takes no I/O of it by itself through [`Moves::enter`].
 
-use super::map::{Hold, Reflow};
+use crate::vdev::map::{Hold, Reflow};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,7 +41,7 @@ struct State {
 
 /// An I/O of a range of a vdev.
 #[derive(Debug)]
-pub(super) struct HeldRange {
+pub(in crate::vdev) struct HeldRange {
     moves: Arc<Moves>,
     number: u64,
 }
@@ -67,12 +67,12 @@ impl Moves {
     }
 
     /// Sectors are where this says; nobody uses them yet.
-    pub(super) fn open_at(&self, reflow: Reflow) {
+    pub(in crate::vdev) fn open_at(&self, reflow: Reflow) {
         self.state.lock().reflow = Some(reflow);
     }
 
     /// An I/O of this range begins; it waits while the range is being moved.
-    pub(super) fn enter(self: &Arc<Self>, range: Range<u64>) -> (Option<Reflow>, Hold) {
+    pub(in crate::vdev) fn enter(self: &Arc<Self>, range: Range<u64>) -> (Option<Reflow>, Hold) {
         let mut state = self.state.lock();
         while state.moving.as_ref().is_some_and(|moving| overlaps(moving, &range)) && state.is_moving() {
             self.changed.wait(&mut state);
