@@ -151,8 +151,7 @@ fn an_expansion_goes_on_where_it_was() {
 #[test]
 fn draid_survives_what_it_has_parity_for() {
     for (parity, data, spares, sides, ashift) in [(1, 3, 1, 6, 9), (2, 4, 1, 8, 12), (3, 2, 0, 5, 9)] {
-        let draid = Some(DraidColumns { data, spares });
-        let mut rig = Rig::create(Layout { parity, draid, sides, ashift, bytes: SIZE, ..Layout::default() }, &[]);
+        let mut rig = Rig::create_draid(Layout { parity, sides, ashift, bytes: SIZE, ..Layout::default() }, DraidColumns { data, spares }, &[]);
         let what = format!("draid{parity}:{data}d:{sides}c:{spares}s");
         (1..4).for_each(|seed| work(&mut rig, seed));
         judge(&mut rig, &what);

@@ -20,7 +20,7 @@ pub(super) struct Recipe {
     make: Box<dyn Fn() -> Option<Rig>>,
 }
 
-const SMALL: Layout = Layout { tops: 1, sides: 1, parity: 0, draid: None, bytes: 128 << 20, ashift: 12 };
+const SMALL: Layout = Layout { tops: 1, sides: 1, parity: 0, bytes: 128 << 20, ashift: 12 };
 
 fn recipe(name: impl Into<String>, make: impl Fn() -> Rig + 'static) -> Recipe {
     Recipe { name: name.into(), degraded: false, full: false, make: Box::new(move || Some(make())) }

@@ -27,8 +27,6 @@ pub struct Layout {
     pub sides: usize,
     /// Columns of parity of each: then its sides are columns of RAID-Z.
     pub parity: u8,
-    /// The sides are columns of dRAID.
-    pub draid: Option<DraidColumns>,
     /// Bytes of each device.
     pub bytes: u64,
     /// log2 of the smallest allocation.
@@ -37,7 +35,7 @@ pub struct Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        Layout { tops: 1, sides: 1, parity: 0, draid: None, bytes: 256 << 20, ashift: 12 }
+        Layout { tops: 1, sides: 1, parity: 0, bytes: 256 << 20, ashift: 12 }
     }
 }
 
@@ -103,15 +101,20 @@ impl Rig {
 
     /// A new pool `tank` with other limits.
     pub fn create_with(layout: Layout, words: &[(&str, &str)], tunables: Tunables) -> Rig {
-        Self::create_any(layout, words, tunables, None)
+        Self::create_any(layout, words, tunables, (None, None))
     }
 
     /// A new pool `tank` with these features only.
     pub fn create_featured(layout: Layout, words: &[(&str, &str)], features: Vec<Feature>) -> Rig {
-        Self::create_any(layout, words, Tunables::default(), Some(features))
+        Self::create_any(layout, words, Tunables::default(), (Some(features), None))
     }
 
-    fn create_any(layout: Layout, words: &[(&str, &str)], tunables: Tunables, features: Option<Vec<Feature>>) -> Rig {
+    /// A new pool `tank` whose sides are columns of dRAID.
+    pub fn create_draid(layout: Layout, draid: DraidColumns, words: &[(&str, &str)]) -> Rig {
+        Self::create_any(layout, words, Tunables::default(), (None, Some(draid)))
+    }
+
+    fn create_any(layout: Layout, words: &[(&str, &str)], tunables: Tunables, (features, draid): (Option<Vec<Feature>>, Option<DraidColumns>)) -> Rig {
         let directory = tempfile::Builder::new().prefix("tarn-write-").tempdir().expect("a directory for the images");
         let mut vdevs = Vec::new();
         for top in 0..layout.tops {
@@ -119,7 +122,7 @@ impl Rig {
             for path in &paths {
                 File::create(path).and_then(|file| file.set_len(layout.bytes)).expect("an image");
             }
-            vdevs.push(VdevPaths { paths, parity: layout.parity, draid: layout.draid, ..VdevPaths::default() });
+            vdevs.push(VdevPaths { paths, parity: layout.parity, draid, ..VdevPaths::default() });
         }
         let options = CreateOptions {
             ashift: Some(layout.ashift),
