@@ -37,8 +37,6 @@ const OF_DATASETS: &[Row] = &[
 
 const OF_POOLS: &[Row] = &[
     ("autotrim", "off", "what is freed is not trimmed"),
-    ("autoexpand", "off", "a pool does not grow with its devices here; OpenZFS expands it"),
-    ("autoreplace", "off", "devices are replaced by OpenZFS"),
     ("dedup_table_quota", "auto", "what is written is not deduplicated here"),
 ];
 

@@ -68,7 +68,6 @@ fn what_does_nothing_is_said_to_do_nothing() {
         (format!("zfs set atime=off sharesmb=on {pool}/home"), "sharesmb=on"),
         (format!("zfs create -o primarycache=metadata {pool}/home/ann"), "primarycache=metadata"),
         (format!("zpool set autotrim=on {pool}"), "autotrim=on"),
-        (format!("zpool set expand=on {pool}"), "expand=on"),
     ] {
         let ran = sh(&mut backend, &line);
         let expected = format!("warning: '{about}' is kept for OpenZFS and has no effect here: ");

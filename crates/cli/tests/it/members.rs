@@ -147,3 +147,48 @@ fn a_file_that_has_grown_is_used_when_it_is_to_be() {
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
 }
+
+/// A device that another program has overwritten can be replaced by what is in its place, although the pool has it open.
+#[test]
+fn what_was_overwritten_is_replaced_in_its_place() {
+    let Some(rig) = rig_with(&[("a.img", 96), ("b.img", 96)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt tank mirror @a.img @b.img");
+    fs::write(rig.path("mnt/file"), vec![6; 4 << 20]).unwrap();
+    rig.refused("zpool replace -f tank @b.img @b.img", "is part of active pool 'tank'");
+    fs::write(rig.path("b.img"), vec![0; 96 << 20]).unwrap();
+    rig.ok("zpool replace -wf tank @b.img @b.img");
+    let status = rig.ok("zpool status tank");
+    assert!(status.contains("state: ONLINE") && !status.contains("replacing"), "{status}");
+    fs::write(rig.path("a.img"), vec![0; 96 << 20]).unwrap();
+    rig.ok("zpool replace -wf tank @a.img @a.img");
+    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), vec![6; 4 << 20]);
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "b.img"]);
+}
+
+/// Devices of the log stay where they are.
+#[test]
+fn a_pool_with_a_log_is_split() {
+    let Some(rig) = rig_with(&[("a.img", 96), ("b.img", 96), ("log.img", 96)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt tank mirror @a.img @b.img log @log.img");
+    let write = |name: &str| {
+        let mut file = fs::File::create(rig.path(&format!("mnt/{name}"))).unwrap();
+        std::io::Write::write_all(&mut file, &vec![7; 100_000]).unwrap();
+        file.sync_all().unwrap();
+    };
+    write("before");
+    rig.ok("zpool split -o comment=half tank half");
+    write("after");
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -N -d @ half");
+    let status = rig.ok("zpool status half");
+    assert!(status.contains("b.img") && !status.contains("log"), "{status}");
+    assert_eq!(rig.ok("zpool get -H -o value comment half").trim(), "half");
+    rig.ok("zpool export half");
+    rig.zdb(&["a.img", "log.img"]);
+    rig.zdb(&["b.img"]);
+    rig.ok("zpool import -d @ half");
+    assert_eq!(fs::read(rig.path("mnt/before")).unwrap(), vec![7; 100_000]);
+    assert!(!rig.path("mnt/after").exists());
+    rig.ok("zpool export half");
+}

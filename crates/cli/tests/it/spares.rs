@@ -148,6 +148,40 @@ fn a_spare_stays_for_good() {
     rig.refused("zpool replace tank @d1.img @d2.img", "cannot replace a log with a spare");
 }
 
+#[test]
+fn pools_share_a_spare() {
+    let Some(rig) = rig(5) else { return };
+    rig.ok("zpool create -f -O mountpoint=@mnt one mirror @d0.img @d1.img spare @d4.img");
+    rig.ok("zpool create -f -m none two mirror @d2.img @d3.img spare @d4.img");
+    fill(&rig);
+    rig.ok("zpool replace one @d1.img @d4.img");
+    resilvered(&rig, "one");
+    assert_eq!(spare(&rig, "two", "d4.img"), "INUSE in use by pool 'one'");
+    assert_eq!(spare(&rig, "one", "d4.img"), "INUSE currently in use");
+    rig.refused("zpool replace two @d3.img @d4.img", &format!("{} is busy", rig.text("d4.img")));
+    rig.refused("zpool export one", "'one' has an active shared spare which could be used by other pools once 'one' is exported.");
+    rig.ok("zpool export two");
+    rig.zdb(&["d2.img", "d3.img"]);
+    rig.ok("zpool export one");
+    rig.zdb(&["d0.img", "d1.img", "d4.img"]);
+    rig.ok("zpool import -d @ two");
+    rig.ok("zpool import -d @ one");
+    assert_eq!(spare(&rig, "two", "d4.img"), "INUSE in use by pool 'one'");
+    rig.ok("zpool detach one @d4.img");
+    assert_eq!((spare(&rig, "one", "d4.img").as_str(), spare(&rig, "two", "d4.img").as_str()), ("AVAIL", "AVAIL"));
+    rig.ok("zpool replace two @d3.img @d4.img");
+    resilvered(&rig, "two");
+    assert_eq!(spare(&rig, "one", "d4.img"), "INUSE in use by pool 'two'");
+    // For good: no spare of any pool.
+    rig.ok("zpool detach two @d3.img");
+    assert!(!has(&rig, "two", "spares") && !has(&rig, "one", "spares"));
+    check(&rig);
+    rig.ok("zpool export one");
+    rig.ok("zpool export two");
+    rig.zdb(&["d0.img", "d1.img"]);
+    rig.zdb(&["d2.img", "d4.img"]);
+}
+
 /// Overwrites what is between the labels of an image.
 fn spoil(rig: &Rig, image: &str) {
     use std::os::unix::fs::FileExt;
@@ -238,4 +272,35 @@ fn a_lost_device_gets_a_spare_by_itself() {
     check(&rig);
     judge(&rig, "tank", &["d0.img", "d1.img", "d2.img"]);
     assert_eq!(fs::read(rig.path("mnt/more")).unwrap(), vec![8; 1 << 20]);
+}
+
+#[test]
+fn two_pools_want_one_spare() {
+    let Some(rig) = rig(5) else { return };
+    rig.ok("zpool create -f -m none tank mirror @d0.img @d1.img spare @d4.img");
+    rig.ok("zpool create -f -m none two mirror @d2.img @d3.img spare @d4.img");
+    rig.ok("zpool offline -f tank @d1.img");
+    rig.ok("zpool offline -f two @d3.img");
+    let in_use = |pool: &str| spare(&rig, pool, "d4.img") == "INUSE currently in use";
+    wait_for("the spare comes in", || in_use("tank") || in_use("two"));
+    stays("it comes in once", || in_use("tank") != in_use("two"));
+    for pool in ["tank", "two"] {
+        resilvered(&rig, pool);
+        rig.ok(&format!("zpool export -f {pool}"));
+    }
+    rig.zdb(&["d0.img", "d1.img"]);
+}
+
+#[test]
+fn what_devices_grow_by_is_used() {
+    let Some(rig) = rig(2) else { return };
+    rig.ok("zpool create -f -m none -o autoexpand=on tank mirror @d0.img @d1.img");
+    let size = || rig.ok("zpool get -Hp -o value size tank").trim().parse::<u64>().unwrap();
+    let before = size();
+    for image in ["d0.img", "d1.img"] {
+        fs::OpenOptions::new().write(true).open(rig.path(image)).unwrap().set_len(256 * MIB).unwrap();
+    }
+    wait_for("the pool grows", || size() > before + 128 * MIB);
+    rig.ok("zpool export tank");
+    rig.zdb(&["d0.img", "d1.img"]);
 }

@@ -171,7 +171,7 @@ impl Reason {
 
     /// The `status:` and `action:` of an imported pool, their further lines indented by a tab.
     pub(in crate::zpool) fn words(self) -> Option<(&'static str, &'static str)> {
-        const ATTACH: &str = "Make the missing device accessible again, then export the pool and\n\timport it.\n";
+        const ATTACH: &str = "Attach the missing device and online it using 'zpool online'.\n";
         const RECREATE: &str = "Destroy and re-create the pool from\n\ta backup source.\n";
         Some(match self {
             Reason::Missing => (
@@ -184,7 +184,7 @@ impl Reason {
             ),
             Reason::CorruptLabel => (
                 "One or more devices could not be used because the label is missing or\n\tinvalid.  Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.\n",
-                "Let OpenZFS replace the device: export the pool here, import it there.\n",
+                "Replace the device using 'zpool replace'.\n",
             ),
             Reason::CorruptLabelFatal => (
                 "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.\n",
@@ -192,15 +192,15 @@ impl Reason {
             ),
             Reason::FailingDevice => (
                 "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.\n",
-                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or let OpenZFS replace the device.\n",
+                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.\n",
             ),
             Reason::Offline => (
                 "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
-                "Let OpenZFS online or replace the device: export the pool here, import\n\tit there.\n",
+                "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.\n",
             ),
             Reason::Removed => (
                 "One or more devices have been removed.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
-                "Make the device accessible again, then export the pool and import it, or\n\tlet OpenZFS replace the device.\n",
+                "Online the device using zpool online' or replace the device with\n\t'zpool replace'.\n",
             ),
             Reason::Resilvering => (
                 "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.\n",
@@ -213,7 +213,7 @@ impl Reason {
             Reason::CorruptPool => ("The pool metadata is corrupted and the pool cannot be opened.\n", RECREATE),
             Reason::Faulted => (
                 "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
-                "Let OpenZFS replace the faulted device, or use 'zpool clear' to mark the\n\tdevice repaired.\n",
+                "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.\n",
             ),
             Reason::FaultedFatal => (
                 "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.\n",

@@ -116,13 +116,13 @@ impl VdevConfig {
     }
 
     /// The description of a tree, this, in which of each mirror that is a top-level vdev one side is left, which is `stays`: it is the
-    /// top-level vdev from then on, and keeps its own guid. Also the sides that are not there any more.
+    /// top-level vdev from then on, and keeps its own guid. Also the sides that are not there any more. Logs stay as they are.
     ///
     /// # Errors
     /// A top-level vdev is no mirror, or has no such side.
     pub fn split(&self, stays: &dyn Fn(u64) -> bool) -> Result<(VdevConfig, Vec<VdevConfig>)> {
         let (mut root, mut gone) = (self.clone(), Vec::new());
-        for top in root.children.iter_mut().filter(|top| !top.kind.is_placeholder()) {
+        for top in root.children.iter_mut().filter(|top| !top.kind.is_placeholder() && !top.flag(key::IS_LOG)) {
             let Some(at) = top.children.iter().position(|side| side.kind.is_leaf() && stays(side.guid)).filter(|_| top.kind == VdevKind::Mirror) else {
                 bail!(Invalid, "vdev {} is no mirror of which one side is here", top.display_name());
             };

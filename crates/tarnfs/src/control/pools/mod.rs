@@ -272,7 +272,8 @@ impl Imported {
     fn new(pool: Arc<Pool>) -> Imported {
         let host = pool.engine().context.host.clone();
         let (load_guid, since_ns) = (host.random(), host.now_ns());
-        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: Mutex::default(), watched: Mutex::default(), agent: agent::Agent::default(), streams: Arc::default() }
+        let agent = agent::Agent::of(pool.engine());
+        Imported { pool, altroot: None, cachefile: Mutex::default(), load_guid, since_ns, auxiliary: Mutex::default(), watched: Mutex::default(), agent, streams: Arc::default() }
     }
 }
 
@@ -410,6 +411,7 @@ impl Backend for Pools {
 
     fn pool_import(&mut self, import: PoolImport) -> Result<Option<ImportRewound>, Failure> {
         let done = self.import_pool(&import);
+        self.hold_lent_spares();
         self.table_changed();
         done
     }

@@ -1,5 +1,6 @@
 //! `zpool attach`, `zpool replace`, `zpool detach`, `zpool online`, `zpool offline`, `zpool reopen`
 
+use std::path::Path;
 use std::time::Duration;
 
 use tarnfs::control::{
@@ -60,7 +61,12 @@ fn attach_or_replace(session: &mut Session<'_>, words: &[String], replace: bool)
     let pool = open(session, name)?;
     let specs = vdev_spec::parse(session, std::slice::from_ref(new), true)?;
     let found = find(&pool.root, old);
-    let given_up = found.filter(|vdev| replace && !matches!(vdev.state, VdevState::Healthy | VdevState::Degraded)).map(|vdev| vdev.guid);
+    // What is overwritten can be replaced in its place: its label tells.
+    let is_given_up = |vdev: &&VdevStatus| {
+        let in_place = specs.first().is_some_and(|spec| spec.path.is_some() && spec.path.as_deref() == vdev.path.as_deref().map(Path::new));
+        replace && (in_place || !matches!(vdev.state, VdevState::Healthy | VdevState::Degraded))
+    };
+    let given_up = found.filter(is_given_up).map(|vdev| vdev.guid);
     let action = if replace { format!("cannot replace {old} with {new}") } else { format!("cannot attach {new} to {old}") };
     let [spec] = specs.as_slice() else {
         let failure = Failure::with(FailureKind::BadVdevs, "new device must be a single disk");

@@ -4,15 +4,16 @@
 //! One group takes the sides out. When it is on disk they hold the pool as it was in the group before, with labels that the pool does not know any more; they are
 //! opened as another pool, with a guid of its own, and the first group of that writes their labels. A crash between the two leaves the old pool without
 //! these sides, and no new pool.
+//!
+//! Devices of the log stay with the old pool. Nothing is on them when the group is written; the new pool removes them as if they were missing.
 
 use std::sync::Arc;
 
-use disk::DiskRef;
 use parking_lot::Mutex;
 
 use super::detach;
 use crate::error::{Result, Within};
-use crate::pool::devices::in_one_group;
+use crate::pool::devices::{in_one_group, remove_log};
 use crate::pool::open::import::discover;
 use crate::pool::open::open::open_split;
 use crate::pool::sync::writer::GroupWriter;
@@ -38,7 +39,30 @@ fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) ->
     if checkpoint::checkpoint(layers)?.is_some() {
         bail!(Exists, "it has a checkpoint");
     }
-    let sides = layers.vdevs.data_tops().into_iter().map(|top| choose(top, chosen)).collect::<Result<Vec<_>>>()?;
+    let (logs, tops): (Vec<_>, Vec<_>) = layers.vdevs.data_tops().into_iter().partition(|top| top.is_log());
+    let sides = tops.into_iter().map(|top| choose(top, chosen)).collect::<Result<Vec<_>>>()?;
+    let paused = logs.iter().map(|top| remove_log::pause_log(writer, top)).collect::<Result<Vec<_>>>();
+    let taken = paused.as_ref().map_err(Clone::clone).and_then(|_| take_sides(writer, sides));
+    for top in &logs {
+        layers.context.io.allocator().group(top.id() as u32)?.set_usable(top.state().is_readable());
+    }
+    layers.context.io.try_log_devices_again();
+    let taken = taken?;
+    let guid = layers.context.host.random();
+    let take_disk = |leaf: &Arc<Leaf>| {
+        let disk = leaf.disk();
+        leaf.close();
+        disk
+    };
+    let candidates = discover(taken.iter().filter_map(take_disk).collect());
+    let Some(candidate) = candidates.first() else { bail!(NoDevice, "what was taken out cannot be read") };
+    let half = open_split(candidate, options, guid)?;
+    logs.iter().try_for_each(|top| half.remove_log(top.guid()))?;
+    Ok(half)
+}
+
+/// Takes these sides out in one group.
+fn take_sides(writer: &Arc<GroupWriter>, sides: Vec<(Arc<TopVdev>, Arc<Leaf>)>) -> Result<Vec<Arc<Leaf>>> {
     writer.sync_all()?;
     let taken: Arc<Mutex<Vec<Arc<Leaf>>>> = Arc::default();
     let taking = taken.clone();
@@ -60,21 +84,13 @@ fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) ->
         }
         Ok(Ok(()))
     })?;
-    let guid = layers.context.host.random();
-    let take_disk = |leaf: &Arc<Leaf>| {
-        let disk = leaf.disk();
-        leaf.close();
-        disk
-    };
-    let disks: Vec<DiskRef> = taken.lock().iter().filter_map(take_disk).collect();
-    let candidates = discover(disks);
-    let Some(candidate) = candidates.first() else { bail!(NoDevice, "what was taken out cannot be read") };
-    open_split(candidate, options, guid)
+    let taken = std::mem::take(&mut *taken.lock());
+    Ok(taken)
 }
 
 /// The side of a mirror that goes.
 fn choose(top: Arc<TopVdev>, chosen: &[u64]) -> Result<(Arc<TopVdev>, Arc<Leaf>)> {
-    if top.kind() != VdevKind::Mirror || top.is_log() {
+    if top.kind() != VdevKind::Mirror {
         bail!(Invalid, "vdev {} is no mirror that holds data", top.id());
     }
     let members = top.members();

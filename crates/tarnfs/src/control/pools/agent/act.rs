@@ -79,8 +79,12 @@ fn spare(imported: &Imported, guid: u64, spares: Vec<(u64, DiskRef)>) {
 fn come_back(imported: &Imported, guid: u64, path: &str) {
     let engine = imported.pool.engine();
     let pool = engine.name();
-    let Ok(found) = disk::open(path, disk::Access::Write) else { return };
-    let is_it = discover(vec![found.clone()]).iter().any(|other| other.config.guid == engine.guid() && other.devices.iter().any(|device| device.guid == guid));
+    // A program that uses what is there is not kept from it.
+    let Ok(seen) = disk::open(path, disk::Access::Inspect) else { return };
+    let is_it = discover(vec![seen.clone()]).iter().any(|other| other.config.guid == engine.guid() && other.devices.iter().any(|device| device.guid == guid));
+    let may_replace = || is_on(engine, "autoreplace") && seen.kind() == DiskKind::Block && is_blank(&*seen);
+    let is_new = !is_it && may_replace();
+    let Some(found) = (is_it || is_new).then(|| disk::open(path, disk::Access::Write).ok()).flatten() else { return };
     if is_it {
         match engine.online_device(guid, Some(found), true) {
             Ok(state) if state >= VdevState::Degraded => {
@@ -90,7 +94,7 @@ fn come_back(imported: &Imported, guid: u64, path: &str) {
             Ok(state) => tracing::warn!("pool {pool}: {path} is back, and {state}"),
             Err(error) => tracing::warn!("pool {pool}: {path} is back, and cannot be used: {error}"),
         }
-    } else if is_on(engine, "autoreplace") && found.kind() == DiskKind::Block && is_blank(&*found) {
+    } else {
         let leaf = NewLeaf { disk: found, path: path.to_owned(), whole_disk: false };
         match engine.attach_device(guid, leaf, Beside::Replacement, None) {
             Ok(()) => {

@@ -26,9 +26,10 @@ mod places;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use disk::DiskRef;
-use engine::pool::Stopped;
+use engine::pool::{Pool, Stopped};
 use engine::vdev::{Leaf, VdevConfig, VdevState};
 use parking_lot::Mutex;
 
@@ -40,6 +41,9 @@ use super::beside::{Beside, Table};
 
 /// Sizes are looked at every so many times.
 const SIZES_EVERY: u64 = 5;
+/// How a verb waits for the agent: so often, so long.
+const WAITS_MAX: u32 = 500;
+const WAIT: Duration = Duration::from_millis(10);
 
 /// What is to be done about a device.
 pub(super) enum Action {
@@ -85,9 +89,28 @@ struct Known {
 }
 
 impl Agent {
+    /// The agent of a pool that is imported now. What was faulty or suspect before is no news.
+    pub(super) fn of(engine: &Pool) -> Agent {
+        let known = |leaf: &Arc<Leaf>| {
+            let spared = Some(leaf.state()).filter(|state| matches!(state, VdevState::Faulted | VdevState::Degraded));
+            (leaf.guid(), Known { spared, ..Known::default() })
+        };
+        Agent { devices: Mutex::new(engine.vdevs.leaves().iter().map(known).collect()), ..Agent::default() }
+    }
+
     /// What was done since this was last asked.
     pub(super) fn take_done(&self) -> Vec<(&'static str, u64)> {
         std::mem::take(&mut self.done.lock())
+    }
+
+    /// Waits a while for what it is doing, for a verb on the same devices.
+    pub(super) fn wait(&self) {
+        for _ in 0..WAITS_MAX {
+            if !self.is_busy.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::sleep(WAIT);
+        }
     }
 
     fn note(&self, event: &'static str, device: u64) {
@@ -144,7 +167,6 @@ fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> 
     let mut actions = Vec::new();
     for leaf in &leaves {
         let Some(described) = tree.find(leaf.guid()) else { continue };
-        let is_new = !devices.contains_key(&leaf.guid());
         let known = devices.entry(leaf.guid()).or_default();
         if let Some(how) = known.note_errors(leaf, now_ns) {
             actions.push(Action::Stop(leaf.guid(), how));
@@ -152,7 +174,6 @@ fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> 
         match condition(leaf.state(), described) {
             Condition::Well => known.spared = None,
             Condition::Resting => (known.spared, known.refused) = (None, None),
-            Condition::Bad if is_new && leaf.state() >= VdevState::Faulted => known.spared = Some(leaf.state()),
             Condition::Bad if known.spared == Some(leaf.state()) => {}
             Condition::Bad if is_covered(&tree, leaf.guid(), &is_open) => known.spared = Some(leaf.state()),
             Condition::Bad => match spares(table, imported, reserved) {

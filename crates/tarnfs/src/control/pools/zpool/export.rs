@@ -90,15 +90,14 @@ impl Pools {
 
     pub(in crate::control::pools) fn destroy_pool(&mut self, destroy: &PoolDestroy) -> Result<(), Failure> {
         let imported = self.find(&destroy.name)?;
-        if imported.pool.engine().is_read_only() {
-            return Err(Failure::new(FailureKind::PoolReadOnly));
-        }
+        // Nothing is written to it: it stays what it is, and goes.
+        let how = if imported.pool.engine().is_read_only() { Ending::Export } else { Ending::Destroy };
         if imported.pool.engine().vdevs.gate().failure().is_some() {
             return Err(suspended());
         }
         self.unmount_pool(&destroy.name, destroy.force).map_err(|failure| Failure::with(FailureKind::UnmountFailed, failure.message))?;
         self.note_named_event("pool_destroy", &destroy.name);
-        self.end(&destroy.name, Ending::Destroy)
+        self.end(&destroy.name, how)
     }
 
     /// Unmounts what is mounted of a pool, and removes the directories that it was mounted on. If that is not possible, all stays as it was.

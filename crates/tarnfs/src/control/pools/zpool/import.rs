@@ -57,6 +57,7 @@ impl Pools {
         if import.dry_run {
             return Pool::rewind_dry(candidate, options).map(|rewound| rewound.map(in_words)).map_err(|error| import_failure(&error));
         }
+        self.lend_spares(&candidate.devices.iter().map(|device| device.guid).collect::<Vec<_>>());
         let (pool, rewound) = match Pool::import_rewound(candidate, options.clone()) {
             Ok(imported) => imported,
             Err(error) => {

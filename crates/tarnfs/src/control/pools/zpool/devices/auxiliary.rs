@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use disk::{Access, DiskRef, Footprint};
 use engine::error::ErrorKind;
-use engine::pool::auxiliary::{Auxiliary, NewAuxiliary};
+use engine::pool::auxiliary::{Auxiliary, NewAuxiliary, find_auxiliary};
 use engine::vdev::{NewLeaf, VdevConfig, key};
 
 use super::super::create::creation_failure;
 use crate::control::auxiliary::AuxiliaryStatus;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
-use crate::control::SAME_DEVICE;
+use crate::control::{SAME_DEVICE, VdevState, VdevStatus};
 
 /// Those of one pool.
 #[derive(Default)]
@@ -38,6 +38,12 @@ impl AuxiliaryDevices {
     /// The hot spares that are there.
     pub(in crate::control::pools) fn spares(&self) -> impl Iterator<Item = (u64, DiskRef)> {
         self.held.iter().filter(|(guid, _)| self.is_spare(**guid)).map(|(guid, disk)| (*guid, disk.clone()))
+    }
+
+    /// Spares that were there when somebody looked, and are not held.
+    fn missing(&self) -> Vec<(u64, String)> {
+        let is_missing = |spare: &&VdevStatus| spare.state == VdevState::Healthy && !self.held.contains_key(&spare.guid);
+        self.status.spares.iter().filter(is_missing).filter_map(|spare| Some((spare.guid, spare.path.clone()?))).collect()
     }
 
     fn is_spare(&self, guid: u64) -> bool {
@@ -66,6 +72,24 @@ impl Pools {
             }
         };
         AuxiliaryDevices::new(listed, found.into_iter().filter_map(hold).collect())
+    }
+
+    /// Lets go of spares that are devices of a pool which is about to be imported: they stand in there.
+    pub(in crate::control::pools) fn lend_spares(&self, devices: &[u64]) {
+        self.pools.values().for_each(|other| other.auxiliary.lock().held.retain(|guid, _| !devices.contains(guid)));
+    }
+
+    /// Holds again what was lent: what the pool uses is held with it.
+    pub(in crate::control::pools) fn hold_lent_spares(&self) {
+        for (imported, spare) in self.pools.values().flat_map(|imported| imported.auxiliary.lock().missing().into_iter().map(move |spare| (imported, spare))) {
+            let (guid, path) = spare;
+            let used = self.pools.values().find_map(|other| other.pool.engine().vdevs.find_leaf(guid)).and_then(|(_, leaf)| leaf.disk());
+            let held = self.pools.values().find_map(|other| other.auxiliary.lock().held.get(&guid).cloned());
+            let found = || disk::open(&path, Access::Write).ok().filter(|found| find_auxiliary(vec![found.clone()]).contains_key(&guid));
+            if let Some(disk) = used.or(held).or_else(found) {
+                imported.auxiliary.lock().held.insert(guid, disk);
+            }
+        }
     }
 
     /// The pool that has a device as a spare or cache.

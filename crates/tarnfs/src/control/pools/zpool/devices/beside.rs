@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use disk::DiskRef;
+use engine::dsl::PropertyValue;
 use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
+use engine::pool::import::discover;
 use engine::pool::{Beside, Stopped};
 use engine::vdev::{Leaf, VdevConfig, VdevKind, VdevState as EngineState, key};
 
@@ -58,6 +60,7 @@ impl Pools {
         if engine.is_read_only() {
             return Err(Failure::new(FailureKind::PoolReadOnly));
         }
+        imported.agent.wait();
         let tree = engine.vdevs.config();
         if let Some(device) = asked.verb.device() {
             check_not_auxiliary(&engine, &tree, device)?;
@@ -105,13 +108,19 @@ impl Pools {
             return Err(Failure::new(FailureKind::PoolExists));
         }
         let settings = PoolSettings::of(&split.properties, When::Importing)?;
+        if settings.read_only {
+            return Err(Failure::with(FailureKind::BadProperty, "property 'readonly' can only be set at import time"));
+        }
         let options = open_options(false, Some(split.new_name.clone()), Some(self.limits.clone()), RealHost::shared());
         let half = engine.split(&split.devices, options).map_err(|error| match error.kind() {
             ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "invalid argument for this pool operation"),
             ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
             _ => Failure::about_pool(&error),
         })?;
-        let stored = if settings.stored.is_empty() { Ok(()) } else { half.set_properties(settings.stored) };
+        let texts = [("comment", settings.comment), ("compatibility", settings.compatibility)];
+        let texts = texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), PropertyValue::Text(text?))));
+        let values: Vec<_> = settings.stored.into_iter().chain(texts).collect();
+        let stored = if values.is_empty() { Ok(()) } else { half.set_properties(values) };
         stored.and_then(|()| half.export()).map_err(|error| Failure::about_pool(&error))
     }
 
@@ -126,6 +135,9 @@ impl Pools {
         }
         let property = || engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok());
         let ashift = attach.ashift.or_else(property).filter(|ashift| *ashift != 0);
+        if attach.replace && found.string(key::PATH).is_some_and(|path| Path::new(&path) == attach.new) {
+            give_up_overwritten(engine, found.guid, &attach.new)?;
+        }
         let away = engine.vdevs.leaves().into_iter().filter(|leaf| !leaf.is_open()).map(|leaf| leaf.guid()).collect::<Vec<_>>();
         if expands {
             if attach.sequential {
@@ -154,6 +166,22 @@ impl Pools {
         })?;
         Ok(matches!(how, Beside::Spare(_)))
     }
+}
+
+/// A device that is to be replaced by what is where it is: another program has overwritten it, and it is not used any more.
+///
+/// # Errors
+/// It is what it was, or the others have not all that it has.
+fn give_up_overwritten(engine: &engine::pool::Pool, guid: u64, path: &Path) -> Result<(), Failure> {
+    let Some((top, leaf)) = engine.vdevs.find_leaf(guid).filter(|(_, leaf)| leaf.is_open()) else { return Ok(()) };
+    let found = disk::open(&path.to_string_lossy(), disk::Access::Inspect).map(|disk| discover(vec![disk])).unwrap_or_default();
+    if found.iter().any(|found| found.config.guid == engine.guid() && found.devices.iter().any(|device| device.guid == guid)) {
+        return Err(Failure::with(FailureKind::BadDevice, format!("{} is part of active pool '{}'", path.display(), engine.name())));
+    }
+    if top.members().needs(leaf.number()) {
+        return Err(Failure::new(FailureKind::NoReplicas));
+    }
+    engine.reopen_devices(Vec::new(), vec![guid]).map_err(|error| Failure::about_pool(&error))
 }
 
 /// Refuses spares that nothing uses, and cache devices.
