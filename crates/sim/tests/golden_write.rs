@@ -282,6 +282,9 @@ const OTHERS: &[(&str, Option<&str>)] = &[
     ("raidz1", None),
     ("raidz2", None),
     ("raidz3", None),
+    ("expand", None),
+    ("expand-part", None),
+    ("draid2", None),
     ("slog", None),
 ];
 

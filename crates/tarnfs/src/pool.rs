@@ -20,7 +20,7 @@ use engine::pool::import::{Candidate, discover, select};
 use engine::pool::{NewPool, OpenOptions};
 use engine::sync::insert_weak;
 use engine::tunables::Tunables;
-use engine::vdev::{Bias, NewLeaf, NewTop};
+use engine::vdev::{Bias, DraidColumns, NewLeaf, NewTop};
 use engine::zil::{Replayed, Zil};
 use engine::bail;
 use ondisk::acl::{InheritRule, ModeRule};
@@ -38,6 +38,8 @@ pub struct VdevPaths {
     pub paths: Vec<PathBuf>,
     /// Columns of parity of RAID-Z; 0: all hold the same.
     pub parity: u8,
+    /// It is dRAID, not RAID-Z.
+    pub draid: Option<DraidColumns>,
     /// What it is for.
     pub bias: Bias,
 }
@@ -138,7 +140,7 @@ pub(crate) fn open_options(read_only: bool, new_name: Option<String>, tunables: 
 pub(crate) fn open_tops(vdevs: &[VdevPaths], ashift: Option<u32>) -> Result<Vec<NewTop>> {
     let open = |vdev: &VdevPaths| {
         let leaves = vdev.paths.iter().map(|path| open_leaf(path)).collect::<Result<_>>()?;
-        Ok(NewTop { leaves, parity: vdev.parity, ashift, bias: vdev.bias })
+        Ok(NewTop { leaves, parity: vdev.parity, draid: vdev.draid, ashift, bias: vdev.bias })
     };
     vdevs.iter().map(open).collect()
 }

@@ -109,7 +109,7 @@ mod tests {
 
     fn pool() -> Arc<Pool> {
         let disk = Arc::new(disk::MemDisk::new("back", 256 << 20));
-        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/back".into(), whole_disk: false }], parity: 0, ashift: Some(12), bias: Bias::None };
+        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/back".into(), whole_disk: false }], parity: 0, draid: None, ashift: Some(12), bias: Bias::None };
         let pool = Pool::create_on("tank", vec![top], CreateOptions::default(), RealHost::shared()).unwrap();
         pool.create_file_system("tank/a", Vec::new()).unwrap();
         create(&pool.file_system("tank/a").unwrap(), b"before");

@@ -279,6 +279,7 @@ pub(super) fn status(json: &Json) -> PoolStatus {
         scan: scan(&json["scan_stats"]),
         checkpoint,
         removal: None,
+        expansion: None,
         dedup: None,
         error_count: json["error_count"].as_u64(),
         errors: json["errlist"].as_array().map(|list| list.iter().map(|name| name.as_str().expect("name").to_owned()).collect()).unwrap_or_default(),

@@ -348,7 +348,7 @@ fn create_refuses_devices_in_use() {
 }
 
 #[test]
-fn create_refuses_what_is_not_there_yet() {
+fn create_takes_groups_of_all_kinds() {
     let directory = tempfile::tempdir().expect("directory");
     let path = |name: &str| directory.path().join(name).display().to_string();
     for name in ["a", "b", "c"] {
@@ -358,7 +358,13 @@ fn create_refuses_what_is_not_there_yet() {
     let mp = directory.path().join("mnt").display().to_string();
     let mut backend = FakeBackend::default();
     let ran = run(&mut backend, &["zpool", "create", "-m", &mp, "tank", "draid", &a, &b]);
-    assert_eq!((ran.code, ran.err.as_str()), (1, "cannot create 'tank': 'draid' vdevs are not yet supported by this version of tarn\n"));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let ran = run(&mut backend, &["zpool", "create", "-m", &mp, "tank", "draid1:3d", &a, &b]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, "requested number of dRAID data disks per group 3 is too high,\nat most 1 disks are available for data\n"));
+    let ran = run(&mut backend, &["zpool", "create", "-n", "-m", &mp, "x", "draid:1s", &a, &b, &c]);
+    assert_eq!((ran.code, ran.out), (0, format!("would create 'x' with the following layout:\n\n\tx\n\t  draid1:1d:3c:1s\n\t    {a}\n\t    {b}\n\t    {c}\n")));
+    let ran = run(&mut backend, &["zpool", "create", "-m", &mp, "tank", &a, "spare", "draid1-0-0"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, "cannot open 'draid1-0-0': dRAID spares can only be used to replace primary vdevs\n"));
     let ran = run(&mut backend, &["zpool", "create", "-m", &mp, "tank", "mirror", &a, &b, &c]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     let ran = run(&mut backend, &["zpool", "create", "-n", "-m", &mp, "x", "mirror", &a, &b, "log", &c]);

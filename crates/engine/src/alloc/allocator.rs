@@ -286,7 +286,7 @@ impl Allocator {
         let first = near.or(after).unwrap_or(turn);
         // The smallest blocks cannot be cut into smaller ones, so there is no second chance for them. And a copy that lies
         // near the others is better than all of them in pieces.
-        let no_smaller = |group: &Group| group.allocated_size(request.physical) <= group.allocated_size(1);
+        let no_smaller = |group: &Group| group.allocated_size(request.physical, request.txg) <= group.allocated_size(1, request.txg);
         let has_second_chance = request.must_succeed || request.for_log || !copies_before.is_empty();
         for must_succeed in [false, true] {
             for step in 0..groups.len() {
@@ -315,7 +315,7 @@ impl Allocator {
         must_succeed: bool,
         loader: &dyn LoadSpaceMap,
     ) -> Result<Option<Dva>> {
-        let size = group.allocated_size(request.physical);
+        let size = group.allocated_size(request.physical, request.txg);
         if !group.is_candidate(size, must_succeed) {
             return Ok(None);
         }

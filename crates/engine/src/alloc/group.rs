@@ -37,6 +37,8 @@ const LOG_METASLABS_MIN: usize = 64;
 /// From this many on, of this size, one is for the intent log while there is room in the others.
 const SHARED_LOG_METASLABS_MIN: usize = 8;
 const SHARED_LOG_BYTES_MIN: u64 = 8 << 20;
+/// When the vdev was made: how wide blocks were then is what space is counted by.
+const FIRST_TXG: u64 = 0;
 /// Bytes written to each disk before the next top-level vdev has its turn.
 const ALIQUOT_BYTES: u64 = 512 << 10;
 
@@ -52,8 +54,20 @@ pub struct GroupConfig {
     pub metaslab_shift: u8,
     /// Disks that hold data at one time (without parity).
     pub data_disks: u64,
-    /// Bytes that a block of so many physical bytes takes (PSIZE to ASIZE).
-    pub allocated_size: Box<dyn Fn(u64) -> u64 + Send + Sync>,
+    /// All that is allocated begins at a multiple of so many bytes.
+    pub allocation_bytes: u64,
+    /// Bytes that a block of so many physical bytes takes (PSIZE to ASIZE), by the group that allocates it.
+    pub allocated_size: Box<dyn Fn(u64, u64) -> u64 + Send + Sync>,
+}
+
+impl GroupConfig {
+    /// Where a metaslab begins, and its size: what does not begin at a multiple of [`GroupConfig::allocation_bytes`] is left out.
+    #[doc(alias = "vdev_op_metaslab_init")]
+    pub fn metaslab_area(&self, id: u64) -> (u64, u64) {
+        let (start, end) = (id << self.metaslab_shift, (id + 1) << self.metaslab_shift);
+        let first = start.next_multiple_of(self.allocation_bytes.max(1));
+        (first, end.saturating_sub(first) / self.allocation_bytes.max(1) * self.allocation_bytes.max(1))
+    }
 }
 
 /// How much of something is used, in bytes.
@@ -105,6 +119,8 @@ pub struct Group {
     log_area: RwLock<Option<Arc<LogArea>>>,
     /// Metaslabs that a txg has changed.
     dirty: [Mutex<BTreeSet<u64>>; TXG_SLOTS],
+    /// All metaslabs together.
+    space: AtomicU64,
     allocated: AtomicI64,
     /// What txgs that are not on disk have allocated: not in `allocated` yet.
     taken: [AtomicI64; TXG_SLOTS],
@@ -126,6 +142,7 @@ impl Group {
             current: (0..streams.max(1)).map(|_| Mutex::default()).collect(),
             log_area: RwLock::default(),
             dirty: Default::default(),
+            space: AtomicU64::new(0),
             allocated: AtomicI64::new(0),
             taken: Default::default(),
             deferred: AtomicI64::new(0),
@@ -140,14 +157,14 @@ impl Group {
         &self.config
     }
 
-    /// Bytes that a block of `physical` bytes takes here.
-    pub fn allocated_size(&self, physical: u64) -> u64 {
-        (self.config.allocated_size)(physical)
+    /// Bytes that a block of `physical` bytes takes here, allocated in the group `txg`.
+    pub fn allocated_size(&self, physical: u64, txg: u64) -> u64 {
+        (self.config.allocated_size)(physical, txg)
     }
 
     /// What so many bytes here count without the share of parity.
     pub fn data_share(&self, allocated: u64) -> u64 {
-        deflated_size(allocated, &self.config.allocated_size)
+        deflated_size(allocated, |physical| self.allocated_size(physical, FIRST_TXG))
     }
 
     /// What is used, without the share of parity.
@@ -161,6 +178,7 @@ impl Group {
         let mut metaslabs = self.metaslabs.write();
         assert_eq!(metaslab.id, metaslabs.len() as u64, "metaslabs of vdev {} out of order", self.config.vdev);
         self.allocated.fetch_add(metaslab.allocated().cast_signed(), Ordering::Relaxed);
+        self.space.fetch_add(metaslab.size, Ordering::Relaxed);
         let metaslab = Arc::new(metaslab);
         metaslabs.push(Arc::clone(&metaslab));
         self.forget_refusals();
@@ -418,9 +436,8 @@ impl Group {
 
     /// How much of it is used.
     pub fn space_use(&self) -> SpaceUse {
-        let count = self.metaslabs.read().len() as u64;
         SpaceUse {
-            space: count << self.config.metaslab_shift,
+            space: self.space.load(Ordering::Relaxed),
             allocated: self.allocated.load(Ordering::Relaxed).max(0).cast_unsigned(),
             deferred: self.deferred.load(Ordering::Relaxed).max(0).cast_unsigned(),
         }

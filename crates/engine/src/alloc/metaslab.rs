@@ -138,10 +138,15 @@ impl Metaslab {
     /// A metaslab that is not in memory. `header` is that of its space map; `None`: it has never been used.
     /// `allocated` is what is in use, changes in log space maps included.
     pub fn new(vdev: u32, id: u64, size: u64, shift: u8, header: Option<&SpaceMapHeader>, allocated: u64) -> Self {
+        Self::with_area(vdev, id, (id * size, size), shift, header, allocated)
+    }
+
+    /// As [`Metaslab::new`], where it begins and its size are given.
+    pub fn with_area(vdev: u32, id: u64, (start, size): (u64, u64), shift: u8, header: Option<&SpaceMapHeader>, allocated: u64) -> Self {
         let metaslab = Self {
             vdev,
             id,
-            start: id * size,
+            start,
             size,
             shift,
             weight: AtomicU64::new(0),
@@ -354,6 +359,25 @@ impl Metaslab {
     pub fn is_free(&self, offset: u64, size: u64) -> Option<bool> {
         let state = self.state.lock();
         state.free.as_ref().map(|free| free.overlaps(offset, size) || state.withheld.overlaps(offset, size))
+    }
+
+    /// What is not free of a range; `None`: not in memory.
+    ///
+    /// # Errors
+    /// The range is not in this metaslab.
+    pub fn used_of(&self, start: u64, end: u64) -> Result<Option<RangeTree>> {
+        self.check_range(start, end.saturating_sub(start))?;
+        let state = self.state.lock();
+        let Some(free) = &state.free else { return Ok(None) };
+        let mut used = RangeTree::new();
+        used.add(start, end - start)?;
+        for (offset, size) in free.segments() {
+            let (from, to) = (offset.max(start), (offset + size).min(end));
+            if from < to {
+                used.remove(from, to - from).within(|| self)?;
+            }
+        }
+        Ok(Some(used))
     }
 
     /// There is something for a pass to write.

@@ -42,7 +42,8 @@ fn add_group_with(allocator: &Allocator, vdev: u32, class: ClassKind, metaslabs:
         ashift: 12,
         metaslab_shift,
         data_disks: 1,
-        allocated_size: Box::new(|physical| physical.next_multiple_of(UNIT)),
+        allocation_bytes: 512,
+            allocated_size: Box::new(|physical, _| physical.next_multiple_of(UNIT)),
     };
     let group = Arc::new(Group::new(config, allocator.streams()));
     for id in 0..metaslabs {

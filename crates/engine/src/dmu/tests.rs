@@ -109,7 +109,8 @@ fn rig() -> Rig {
             ashift: 9,
             metaslab_shift: METASLAB_BYTES.ilog2() as u8,
             data_disks: 1,
-            allocated_size: Box::new(|physical| physical.next_multiple_of(512)),
+            allocation_bytes: 512,
+            allocated_size: Box::new(|physical, _| physical.next_multiple_of(512)),
         },
         2,
     ));
@@ -466,7 +467,7 @@ fn a_slow_reader_leaves_places_alone_that_are_others_by_now() {
     let damage = |pointer: &BlkPtr| {
         let copies: Vec<_> = pointer.dvas().collect();
         assert_eq!(copies.len(), 2, "metadata is there twice");
-        crate::zio::write_range(&device, Class::AsyncWrite, copies[0].offset, &[&[0xee; 512]]).unwrap();
+        crate::zio::write_range(&device, Class::AsyncWrite, copies[0].offset, &[&[0xee; 512]], 4).unwrap();
         rig.context.cache.invalidate(pointer);
         copies[0].offset
     };

@@ -104,7 +104,8 @@ fn rig() -> Rig {
         ashift: 9,
         metaslab_shift: METASLAB_BYTES.ilog2() as u8,
         data_disks: 1,
-        allocated_size: Box::new(|physical| physical.next_multiple_of(512)),
+        allocation_bytes: 512,
+            allocated_size: Box::new(|physical, _| physical.next_multiple_of(512)),
     };
     let group = Arc::new(Group::new(config, 2));
     for id in 0..METASLABS {

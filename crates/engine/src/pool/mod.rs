@@ -20,6 +20,7 @@ pub mod checkpoint;
 pub mod config;
 mod devices;
 pub mod error_log_sync;
+pub mod expansion;
 mod layers;
 mod leaf_work;
 mod maintenance;

@@ -174,7 +174,7 @@ fn what_the_flush_of_a_heartbeat_may_have_lost_is_not_taken_for_written() {
     let top = pool.vdevs.top(0).unwrap();
     // As a group does, somewhere at the end.
     let end = top.asize();
-    crate::zio::write_range(&(top as Arc<dyn crate::zio::BlockDevice>), crate::vdev::Class::AsyncWrite, end - 4096, &[&[1; 4096]]).unwrap();
+    crate::zio::write_range(&(top as Arc<dyn crate::zio::BlockDevice>), crate::vdev::Class::AsyncWrite, end - 4096, &[&[1; 4096]], 4).unwrap();
     disk.0.faults.fail_flush(1);
     pool.groups().beat(0);
     assert!(pool.vdevs.has_lost_writes());

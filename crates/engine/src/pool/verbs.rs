@@ -14,6 +14,7 @@ use super::devices::beside::{detach, split};
 use super::devices::states::Stopped;
 use super::devices::vdev_properties::{self, StoredOfVdev};
 use super::devices::{add, remove_log, states};
+use super::expansion::{self, ExpansionProgress};
 use super::import::Candidate;
 use super::open::{close, create, open};
 use super::leaf_work::{self, WorkCommand, WorkKind, WorkProgress};
@@ -334,6 +335,20 @@ impl Pool {
     /// `NotSupported`: the pool has not the feature for it; the pool is read-only or has stopped.
     pub fn resilver(&self) -> Result<()> {
         scan::verbs::resilver(self.groups())
+    }
+
+    /// Adds a device to the RAID-Z vdev of this guid (`zpool attach`), and returns when its sectors are being moved.
+    ///
+    /// # Errors
+    /// `Unsupported`, `Busy`: it cannot have one now. `Invalid`: the device is too small, or its sectors are too large.
+    pub fn expand_raidz(&self, guid: u64, new: NewLeaf, ashift: Option<u32>) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        expansion::begin_end_sync::begin(self.groups(), guid, new, ashift)
+    }
+
+    /// The last time that RAID-Z got a device more, as it is now.
+    pub fn expansion_progress(&self) -> Option<ExpansionProgress> {
+        self.groups().expansion().progress(self.groups().layers())
     }
 
     /// The last scan, as it is now.

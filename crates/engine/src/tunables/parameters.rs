@@ -54,6 +54,8 @@ pub enum Parameter {
     TrimExtentBytesMin,
     TrimMetaslabSkip,
     TrimTxgBatch,
+    ExpandBytesMax,
+    ScrubAfterExpand,
 }
 
 use Parameter::*;
@@ -61,7 +63,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 40;
+const COUNT: usize = 42;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -105,6 +107,8 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (TrimExtentBytesMin, "zfs_trim_extent_bytes_min", 0..=1 << 40),
     (TrimMetaslabSkip, "zfs_trim_metaslab_skip", 0..=1),
     (TrimTxgBatch, "zfs_trim_txg_batch", 1..=1 << 32),
+    (ExpandBytesMax, "raidz_expand_max_reflow_bytes", 0..=u64::MAX - 1),
+    (ScrubAfterExpand, "zfs_scrub_after_expand", 0..=1),
 ];
 
 impl Parameter {
@@ -216,6 +220,8 @@ impl Tunables {
             TrimExtentBytesMin => 32 << 10,
             TrimMetaslabSkip => 0,
             TrimTxgBatch => 32,
+            ExpandBytesMax => 0,
+            ScrubAfterExpand => 1,
         }
     }
 }

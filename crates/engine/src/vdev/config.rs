@@ -5,7 +5,8 @@
 //! the list anew whenever it writes it, in a fixed order; so do we, so that what one wrote and the other writes again
 //! differs only where something changed. What we do not know is kept.
 
-use super::map::{Layout, Node};
+use super::map::draid::{Draid, Shape};
+use super::map::{Layout, Node, Widths};
 use crate::error::Result;
 use crate::{bail, error};
 use ondisk::nvlist::{NvList, NvString, Value};
@@ -49,6 +50,12 @@ pub mod key {
     pub const PARITY: &str = "nparity";
     pub const EXPANDING: &str = "raidz_expanding";
     pub const EXPAND_TXGS: &str = "raidz_expand_txgs";
+    pub const DRAID_DATA: &str = "draid_ndata";
+    pub const DRAID_SPARES: &str = "draid_nspares";
+    pub const DRAID_GROUPS: &str = "draid_ngroups";
+    pub const SPARE_TOP: &str = "top_guid";
+    pub const SPARE_ID: &str = "spareid";
+    pub const EXPANSION_TIME: &str = "expansion_time";
 }
 
 /// The order in which OpenZFS writes what comes after type, id and guid.
@@ -61,11 +68,11 @@ const ORDER: [&str; 44] = [
     key::PARITY,
     key::EXPANDING,
     key::EXPAND_TXGS,
-    "draid_ndata",
-    "draid_nspares",
-    "draid_ngroups",
-    "top_guid",
-    "spareid",
+    key::DRAID_DATA,
+    key::DRAID_SPARES,
+    key::DRAID_GROUPS,
+    key::SPARE_TOP,
+    key::SPARE_ID,
     key::WHOLE_DISK,
     "not_present",
     key::IS_SPARE,
@@ -82,7 +89,7 @@ const ORDER: [&str; 44] = [
     "com.delphix:indirect_births",
     "com.delphix:prev_indirect_vdev",
     key::CREATE_TXG,
-    "expansion_time",
+    key::EXPANSION_TIME,
     key::LEAF_ZAP,
     key::TOP_ZAP,
     key::ROOT_ZAP,
@@ -113,7 +120,7 @@ const TOP_ONLY: [&str; 10] = [
     key::NON_ALLOCATING,
     key::REMOVING,
     key::TOP_ZAP,
-    "expansion_time",
+    key::EXPANSION_TIME,
 ];
 
 /// How deep vdevs are nested at most: root, mirror, spare, replacing, leaf.
@@ -139,6 +146,10 @@ pub enum VdevKind {
     Spare,
     /// Children with columns of blocks and of their parity: `nparity` of a block are parity.
     Raidz,
+    /// Children with columns of blocks and of their parity, in groups that are dealt out to all of them, with room for spares.
+    Draid,
+    /// The room for one spare that the children of a dRAID vdev keep: it has no device of its own.
+    DraidSpare,
     /// A regular file.
     File,
     /// A block device.
@@ -149,7 +160,7 @@ pub enum VdevKind {
     Missing,
     /// The place of a top-level vdev that was removed, and whose blocks were moved to others.
     Indirect,
-    /// A kind that this program does not know how to read, such as draid.
+    /// A kind that this program does not know how to read, such as a later one.
     Other(String),
 }
 
@@ -161,6 +172,8 @@ impl VdevKind {
             "replacing" => VdevKind::Replacing,
             "spare" => VdevKind::Spare,
             "raidz" => VdevKind::Raidz,
+            "draid" => VdevKind::Draid,
+            "dspare" => VdevKind::DraidSpare,
             "file" => VdevKind::File,
             "disk" => VdevKind::Disk,
             "hole" => VdevKind::Hole,
@@ -178,6 +191,8 @@ impl VdevKind {
             VdevKind::Replacing => "replacing",
             VdevKind::Spare => "spare",
             VdevKind::Raidz => "raidz",
+            VdevKind::Draid => "draid",
+            VdevKind::DraidSpare => "dspare",
             VdevKind::File => "file",
             VdevKind::Disk => "disk",
             VdevKind::Hole => "hole",
@@ -347,10 +362,48 @@ impl VdevConfig {
         self.string(key::PATH).unwrap_or_else(|| self.group_name())
     }
 
-    /// What a group is called: `mirror-0`, `raidz2-1`.
+    /// What a group is called: `mirror-0`, `raidz2-1`, `draid2:4d:8c:1s-0`.
     pub fn group_name(&self) -> String {
-        let parity = if self.kind == VdevKind::Raidz { self.number(key::PARITY).to_string() } else { String::new() };
-        format!("{}{parity}-{}", self.kind, self.id)
+        let shape = match self.kind {
+            VdevKind::Raidz => self.number(key::PARITY).to_string(),
+            VdevKind::Draid => {
+                let [parity, data, spares] = [key::PARITY, key::DRAID_DATA, key::DRAID_SPARES].map(|name| self.number(name));
+                format!("{parity}:{data}d:{}c:{spares}s", self.children.len())
+            }
+            _ => String::new(),
+        };
+        format!("{}{shape}-{}", self.kind, self.id)
+    }
+
+    /// The numbers of a dRAID vdev.
+    pub fn draid_shape(&self) -> Shape {
+        let [data, parity, spares, groups] = [key::DRAID_DATA, key::PARITY, key::DRAID_SPARES, key::DRAID_GROUPS].map(|name| self.number(name));
+        Shape { data, parity, spares, children: self.children.len() as u64, groups }
+    }
+
+    /// The groups from which on blocks are wider, one for each time that a device came to RAID-Z.
+    pub fn expansions(&self) -> &[u64] {
+        match self.values.get(key::EXPAND_TXGS) {
+            Some(Value::UInt64Array(txgs)) => txgs,
+            _ => &[],
+        }
+    }
+
+    /// Is a device that came to RAID-Z being filled?
+    pub fn is_expanding(&self) -> bool {
+        self.values.get(key::EXPANDING).is_some()
+    }
+
+    /// Says that a device that came to RAID-Z is being filled, or that it is now, and from which group on blocks are wider.
+    pub fn set_expanding(&mut self, wider_from: Option<u64>) {
+        match wider_from {
+            None => self.values.replace(key::EXPANDING, Value::Boolean),
+            Some(txg) => {
+                let txgs: Vec<u64> = self.expansions().iter().copied().chain([txg]).collect();
+                self.values.remove(key::EXPANDING);
+                self.values.replace(key::EXPAND_TXGS, Value::UInt64Array(txgs));
+            }
+        }
     }
 
     /// The sum of the guids from here down.
@@ -376,22 +429,34 @@ impl VdevConfig {
     }
 
     /// The tree for I/O of a top-level vdev; `number` is asked for that of each leaf, in the order of [`VdevConfig::leaves`].
+    ///
+    /// Only of what [`VdevConfig::check_supported`] has accepted is it more than a guess.
     pub(super) fn layout(&self, number: &mut dyn FnMut() -> u32) -> Layout {
         let (vdev, ashift) = (self.id as u32, u32::try_from(self.number(key::ASHIFT)).unwrap_or(0));
+        let mut children = || self.children.iter().map(|child| child.numbered(number)).collect();
         match self.kind {
-            VdevKind::Raidz => {
-                let children = self.children.iter().map(|child| child.numbered(number)).collect();
-                Layout::raidz(vdev, ashift, self.number(key::PARITY), children)
-            }
+            VdevKind::Raidz if self.check_raidz().is_ok() => Layout::expanded(vdev, ashift, self.number(key::PARITY), self.widths(), children()),
+            VdevKind::Draid if self.draid_shape().is_possible() => Layout::draid(vdev, ashift, Draid::new(self.draid_shape(), ashift), children()),
             _ => Layout::same(vdev, ashift, self.numbered(number)),
         }
     }
 
+    /// The widths that blocks of RAID-Z have.
+    fn widths(&self) -> Widths {
+        Widths::new(self.children.len() as u64, self.expansions(), self.is_expanding())
+    }
+
     fn numbered(&self, number: &mut dyn FnMut() -> u32) -> Node {
-        if self.kind.is_leaf() {
-            return Node::Leaf(number());
+        match self.kind {
+            VdevKind::DraidSpare => Node::Distributed { spare: self.number(key::SPARE_ID), is_behind: self.is_filling() },
+            _ if self.kind.is_leaf() => Node::Leaf(number()),
+            _ => Node::Same(self.children.iter().map(|child| child.numbered(number)).collect()),
         }
-        Node::Same(self.children.iter().map(|child| child.numbered(number)).collect())
+    }
+
+    /// Has the vdev a list of what it has missed, or is it being filled?
+    pub(super) fn is_filling(&self) -> bool {
+        self.number(key::DTL) != 0 || self.get(key::RESILVER_TXG).or(self.get(key::REBUILD_TXG)).is_some()
     }
 
     /// The vdev with this guid, from here down.
@@ -418,10 +483,15 @@ impl VdevConfig {
         if self.kind.is_replicated() && self.children.is_empty() {
             bail!(Corrupt, "vdev {}: no children", self.display_name());
         }
-        if self.kind == VdevKind::Raidz {
-            self.check_raidz()?;
+        match self.kind {
+            VdevKind::Raidz => self.check_raidz()?,
+            VdevKind::Draid => self.check_draid()?,
+            _ => {}
         }
-        let below = |child: &&VdevConfig| self.kind == VdevKind::Root || child.kind.is_leaf() || child.kind.is_replicated();
+        let below = |child: &&VdevConfig| match child.kind {
+            VdevKind::DraidSpare => self.kind.is_replicated(),
+            _ => self.kind == VdevKind::Root || child.kind.is_leaf() || child.kind.is_replicated(),
+        };
         if let Some(child) = self.children.iter().find(|child| !matches!(child.kind, VdevKind::Other(_)) && !below(child)) {
             bail!(Corrupt, "vdev {}: a {} in a {}", child.display_name(), child.kind, self.kind);
         }
@@ -430,12 +500,31 @@ impl VdevConfig {
 
     fn check_raidz(&self) -> Result<()> {
         let (parity, width) = (self.number(key::PARITY), self.children.len());
-        if self.get(key::EXPANDING).is_some() || self.values.get(key::EXPAND_TXGS).is_some() {
-            bail!(Unsupported, "vdev {} was expanded by a device (raidz_expansion), which is not supported", self.display_name());
-        }
         if !(1..=RAIDZ_PARITY_MAX as u64).contains(&parity) || width as u64 <= parity || width > RAIDZ_WIDTH_MAX {
             bail!(Corrupt, "vdev {}: {width} children with {parity} columns of parity", self.display_name());
         }
+        let (expansions, is_expanding) = (self.expansions(), self.is_expanding());
+        if (width as u64) < parity + 1 + expansions.len() as u64 + u64::from(is_expanding) || !expansions.is_sorted_by(|one, next| one < next) {
+            bail!(Corrupt, "vdev {}: {width} children, expanded in the groups {expansions:?}", self.display_name());
+        }
         Ok(())
+    }
+
+    /// Numbers that go together, and spares that are its own.
+    fn check_draid(&self) -> Result<()> {
+        let shape = self.draid_shape();
+        if !shape.is_possible() {
+            bail!(Corrupt, "vdev {}: {} groups", self.group_name(), shape.groups);
+        }
+        let is_odd = |vdev: &VdevConfig| vdev.kind == VdevKind::DraidSpare && vdev.number(key::SPARE_ID) >= shape.spares;
+        if self.any(&is_odd) {
+            bail!(Corrupt, "vdev {}: a spare that it has not", self.group_name());
+        }
+        Ok(())
+    }
+
+    /// Is there such a vdev from here down?
+    fn any(&self, is_it: &dyn Fn(&VdevConfig) -> bool) -> bool {
+        is_it(self) || self.children.iter().any(|child| child.any(is_it))
     }
 }

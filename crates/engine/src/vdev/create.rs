@@ -1,8 +1,9 @@
 //! New vdevs.
 //!
-//! What a new top-level vdev is made of is said by its devices and how many columns of parity they have: one device, a mirror, RAID-Z.
+//! What a new top-level vdev is made of is said by its devices and how many columns of parity they have: one device, a mirror, RAID-Z, dRAID.
 
 use super::config::{RAIDZ_PARITY_MAX, RAIDZ_WIDTH_MAX};
+use super::map::draid::Shape;
 use super::size::shift_of;
 use super::{ASHIFT_MAX, ASHIFT_MIN, Bias, Devices, TopVdev, VdevConfig, VdevKind, VdevTree, default_ashift, key, metaslab_shift};
 use crate::bail;
@@ -44,13 +45,24 @@ impl NewLeaf {
     }
 }
 
-/// A new top-level vdev: one device, a mirror of several, or RAID-Z.
+/// What makes columns with parity dRAID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DraidColumns {
+    /// Columns of data in a group.
+    pub data: u64,
+    /// Spares whose room is kept free.
+    pub spares: u64,
+}
+
+/// A new top-level vdev: one device, a mirror of several, RAID-Z, or dRAID.
 #[derive(Default)]
 pub struct NewTop {
     /// The devices.
     pub leaves: Vec<NewLeaf>,
-    /// Columns of parity of RAID-Z; 0: all devices hold the same.
+    /// Columns of parity; 0: all devices hold the same.
     pub parity: u8,
+    /// It is dRAID, not RAID-Z.
+    pub draid: Option<DraidColumns>,
     /// log2 of the sector; the devices decide if it is not given.
     pub ashift: Option<u32>,
     /// What it is for.
@@ -86,7 +98,7 @@ impl VdevTree {
     pub fn prepare_top(&self, host: &dyn Host, new: NewTop, id: u64, create_txg: u64) -> Result<Arc<TopVdev>> {
         check_width(&new)?;
         let (ashift, leaf_bytes) = check_leaves(&new)?;
-        let (parity, bias) = (new.parity, new.bias);
+        let (parity, bias, draid) = (new.parity, new.bias, draid_shape(&new));
         let kinds: Vec<VdevKind> = new.leaves.iter().map(|leaf| kind_of(&leaf.disk)).collect();
         let mut children = Vec::new();
         let mut leaves = Vec::new();
@@ -104,7 +116,11 @@ impl VdevTree {
         let mut config = match children.pop() {
             Some(only) if single => only,
             last => {
-                let kind = if parity == 0 { VdevKind::Mirror } else { VdevKind::Raidz };
+                let kind = match draid {
+                    _ if parity == 0 => VdevKind::Mirror,
+                    None => VdevKind::Raidz,
+                    Some(_) => VdevKind::Draid,
+                };
                 let mut group = VdevConfig::new(kind, id, host.random());
                 group.children = children.into_iter().chain(last).collect();
                 group
@@ -113,12 +129,20 @@ impl VdevTree {
         if parity != 0 {
             config.set(key::PARITY, parity.into());
         }
+        if let Some(shape) = draid {
+            let numbers = [(key::DRAID_DATA, shape.data), (key::DRAID_SPARES, shape.spares), (key::DRAID_GROUPS, shape.groups)];
+            numbers.into_iter().for_each(|(name, number)| config.set(name, number));
+        }
         config.set(key::ASHIFT, u64::from(ashift));
-        let asize = config.layout(&mut || 0).asize_of(leaf_bytes);
+        let layout = config.layout(&mut || 0);
+        let asize = layout.asize_of(leaf_bytes);
+        if asize == 0 {
+            bail!(Invalid, "{}: the devices are too small", config.group_name());
+        }
         config.set(key::METASLAB_ARRAY, 0);
         config.set(key::METASLAB_SHIFT, u64::from(metaslab_shift(asize)));
         config.set(key::ASIZE, asize);
-        config.set(key::MIN_ALLOC, 1 << ashift);
+        config.set(key::MIN_ALLOC, layout.least_data());
         config.set(key::IS_LOG, u64::from(bias == Bias::Log));
         config.set(key::CREATE_TXG, create_txg);
         config.check_supported()?;
@@ -136,6 +160,12 @@ pub(crate) fn kind_of(disk: &DiskRef) -> VdevKind {
     }
 }
 
+/// The numbers of a new dRAID vdev.
+fn draid_shape(new: &NewTop) -> Option<Shape> {
+    let DraidColumns { data, spares } = new.draid?;
+    Some(Shape { data, parity: new.parity.into(), spares, children: new.leaves.len() as u64, groups: 0 }.with_fewest_groups())
+}
+
 /// Refuses parity that the devices cannot have. The log has no use for it: each of its blocks is small, and is waited for.
 fn check_width(new: &NewTop) -> Result<()> {
     let (parity, width) = (usize::from(new.parity), new.leaves.len());
@@ -144,6 +174,9 @@ fn check_width(new: &NewTop) -> Result<()> {
     }
     if parity != 0 && (parity > RAIDZ_PARITY_MAX || width <= parity || width > RAIDZ_WIDTH_MAX) {
         bail!(Invalid, "raidz of {width} devices cannot have {parity} columns of parity");
+    }
+    if let Some(shape) = draid_shape(new).filter(|shape| !shape.is_possible()) {
+        bail!(Invalid, "draid of {width} devices cannot have {parity} columns of parity, {} of data and {} spares", shape.data, shape.spares);
     }
     if parity != 0 && new.bias == Bias::Log {
         bail!(Invalid, "a log on raidz");

@@ -132,11 +132,11 @@ impl VdevTree {
     ///
     /// # Errors
     /// The address leads nowhere.
-    pub(crate) fn map_removed(&self, top: &TopVdev, offset: u64, length: usize) -> Result<IoMap> {
+    pub(crate) fn map_removed(&self, top: &TopVdev, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
         let mut map = IoMap::default();
         for place in self.resolve(Dva::new(top.id() as u32, offset, length as u64), &mut |_, _| ())? {
             let Some(top) = self.top(place.vdev.into()) else { bail!(Corrupt, "address {place}: there is no such vdev") };
-            map.append(top.io_map(place.offset, place.allocated as usize)?);
+            map.append(top.io_map(place.offset, place.allocated as usize, birth)?);
         }
         Ok(map)
     }

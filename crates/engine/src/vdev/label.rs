@@ -294,7 +294,7 @@ fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
     let (txg, multihost) = (sync.uberblock.txg, sync.multihost);
     let written = write_each(&tops, writes, move |write| {
         let ring = Ring::new(write.ashift);
-        write_ring(&*write.disk, &write.bytes, ring.slot_offset(ring.slot_of(txg, multihost)))
+        write_ring(&*write.disk, &write.bytes, ring.slot_offset(ring.slot_of(txg, multihost)), 0..LABELS)
     });
     let (mut good, mut last) = (0, error!(NoDevice, "uberblock: no device can be written"));
     let mut without = vec![Vec::new(); tops.len()];
@@ -322,11 +322,37 @@ fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
     flush(&tops)
 }
 
-/// Writes an uberblock to its slot in all four labels; returns how many have it, and why others have not.
-fn write_ring(disk: &dyn Disk, bytes: &[u8], slot: u64) -> (usize, Vec<std::io::Error>) {
+/// Writes an uberblock over the one of its group, in all labels of all devices that are there, and flushes them: two labels first, and then the others, so that always one is
+/// whole. It is an error if a device could not be written: the old one would be found there.
+///
+/// # Errors
+/// Those of the devices.
+pub fn write_uberblock_everywhere(uberblock: &Uberblock, tops: &[Arc<TopVdev>], multihost: bool) -> Result<()> {
+    for parity in [0, 1] {
+        let tops = with_marks(tops);
+        for (top, _) in &tops {
+            let ring = Ring::new(top.ashift());
+            let mut bytes = vec![0; ring.slot_bytes()];
+            bytes[..Uberblock::BYTES].copy_from_slice(&uberblock.encode());
+            for leaf in top.leaves().iter().filter(|leaf| leaf.is_open()) {
+                let Some(disk) = leaf.disk() else { continue };
+                let labels = (parity..LABELS).step_by(2);
+                let (_, failures) = write_ring(&*disk, &bytes, ring.slot_offset(ring.slot_of(uberblock.txg, multihost)), labels);
+                if let Some(cause) = failures.first() {
+                    return Err(note_failure(leaf, &*disk, cause));
+                }
+            }
+        }
+        flush(&tops)?;
+    }
+    Ok(())
+}
+
+/// Writes an uberblock to its slot in these labels; returns how many have it, and why others have not.
+fn write_ring(disk: &dyn Disk, bytes: &[u8], slot: u64, indices: impl Iterator<Item = usize>) -> (usize, Vec<std::io::Error>) {
     let mut bytes = bytes.to_vec();
     let (mut labels, mut failures) = (0, Vec::new());
-    for index in 0..LABELS {
+    for index in indices {
         let at = label::label_offset(disk.size_bytes(), index) + slot;
         seal(&mut bytes, at);
         match disk.write_at(&bytes, at) {
@@ -345,7 +371,7 @@ pub fn write_uberblock(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock) -> R
     let ring = Ring::new(ashift);
     let mut bytes = vec![0; ring.slot_bytes()];
     bytes[..Uberblock::BYTES].copy_from_slice(&uberblock.encode());
-    match write_ring(disk, &bytes, ring.slot_offset(ring.slot_of(uberblock.txg, false))) {
+    match write_ring(disk, &bytes, ring.slot_offset(ring.slot_of(uberblock.txg, false)), 0..LABELS) {
         (_, failures) if failures.is_empty() => flush_disk(disk),
         (_, failures) => Err(io_error(disk, &failures[0])),
     }

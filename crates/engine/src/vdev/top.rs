@@ -2,8 +2,9 @@
 //!
 //! It does no I/O of data: it says what an I/O is in I/Os of its leaves ([`TopVdev::io_map`]), which zio makes.
 
-use super::map::{IoMap, LeafId, Position, View};
-use super::{Bias, Gate, IndirectMap, Layout, Leaf, Members, VdevConfig, VdevKind, VdevState, key};
+use super::map::{IoMap, LeafId, Position, View, Wanted};
+use super::{Bias, Gate, IndirectMap, Layout, Leaf, Members, Moves, VdevConfig, VdevKind, VdevState, key};
+use super::config::RAIDZ_PARITY_MAX;
 use crate::error::{Error, Result};
 use crate::sync::Executor;
 use crate::{bail, error};
@@ -39,6 +40,8 @@ pub struct TopVdev {
     gate: OnceLock<Arc<Gate>>,
     /// What it is for. Set when it is made, or when its ZAP is read.
     bias: OnceLock<Bias>,
+    /// Of RAID-Z, whose sectors move when it gets a device more.
+    moves: Option<Arc<Moves>>,
 }
 
 impl TopVdev {
@@ -50,6 +53,7 @@ impl TopVdev {
             ashift,
             is_placeholder: config.kind.is_placeholder(),
             next_number: AtomicU32::new(leaves.len() as u32),
+            moves: (config.kind == VdevKind::Raidz).then(Arc::default),
             members: RwLock::new(Arc::new(Members::new(&config, leaves))),
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
@@ -222,18 +226,42 @@ impl TopVdev {
         state_of_columns(columns.iter().map(of_column), parity)
     }
 
-    /// What an I/O of `length` bytes at `offset` is in I/Os of its leaves.
+    /// What a read of `length` bytes at `offset` is in I/Os of its leaves, of a block that was written in the group `birth`.
     ///
     /// # Errors
     /// It has no devices, or not so much space.
-    pub fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+    pub fn io_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        self.map_of(Wanted { offset, length, birth }, false)
+    }
+
+    /// What a write of `length` bytes at `offset` is in I/Os of its leaves, of a block of the group `birth`.
+    ///
+    /// # Errors
+    /// As for [`TopVdev::io_map`].
+    pub fn write_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        self.map_of(Wanted { offset, length, birth }, true)
+    }
+
+    fn map_of(&self, wanted: Wanted, writes: bool) -> Result<IoMap> {
         if self.is_placeholder() {
             bail!(NoDevice, "vdev {}: {}", self.id, self.kind());
         }
-        match offset.checked_add(length as u64) {
-            Some(end) if end <= self.asize() => Ok(self.layout().map(offset, length)),
-            _ => bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id),
+        let Wanted { offset, length, .. } = wanted;
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.asize()) {
+            bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id);
         }
+        let Some(moves) = &self.moves else { return Ok(self.layout().map_while(&wanted, None, writes)) };
+        // Not more than with as much parity as data, in whole sectors.
+        let most = (length as u64 + (1 << self.ashift)).saturating_mul(RAIDZ_PARITY_MAX as u64 + 1);
+        let (reflow, hold) = moves.enter(offset..offset.saturating_add(most));
+        let mut map = self.layout().map_while(&wanted, reflow, writes);
+        map.hold = hold;
+        Ok(map)
+    }
+
+    /// Where its sectors are moved, if they ever are.
+    pub fn moves(&self) -> Option<&Arc<Moves>> {
+        self.moves.as_ref()
     }
 
     /// One of its leaves.
@@ -305,7 +333,7 @@ impl TopVdev {
     /// Is it worth while to prepare places on one of the leaves? Places of RAID-Z are those of blocks, with the parity of each.
     pub fn gains_by_preparing(&self) -> bool {
         let members = self.members.read();
-        members.layout.columns().1 == 0 && members.leaves.iter().any(|leaf| leaf.gains_by_preparing())
+        !members.layout.has_parity() && members.leaves.iter().any(|leaf| leaf.gains_by_preparing())
     }
 
     /// The largest size that all leaves which are there have room for.

@@ -5,6 +5,7 @@
 
 use super::top::{state_of_columns, state_of_same};
 use super::create::{NewLeaf, kind_of};
+use super::map::Reflow;
 use super::{ASHIFT_MAX, ASHIFT_MIN, Bias, Departures, Gate, Leaf, Reason, RequestKind, Requests, TopVdev, VdevConfig, VdevKind, VdevState, VdevStatus, key, metaslab_shift};
 use crate::bail;
 use crate::error::{Result, Within};
@@ -14,6 +15,7 @@ use crate::tunables::Tunables;
 use disk::DiskRef;
 use ondisk::label;
 use ondisk::nvlist::NvList;
+use ondisk::uberblock::Uberblock;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -219,6 +221,15 @@ impl VdevTree {
         self.leaves().iter().for_each(|leaf| leaf.close());
     }
 
+    /// The pool is opened as this uberblock has it: a device that came to RAID-Z may be filled up to some place.
+    pub fn set_reflow(&self, uberblock: &Uberblock) {
+        let found = uberblock.raidz_reflow;
+        let reflow = Reflow { synced: found.offset(), moved: found.offset(), in_scratch: found.is_in_scratch() };
+        for moves in self.data_tops().iter().filter(|top| top.config().is_expanding()).filter_map(|top| top.moves()) {
+            moves.open_at(reflow);
+        }
+    }
+
     /// Where writers wait while nothing can be written.
     pub fn gate(&self) -> &Gate {
         &self.gate
@@ -391,8 +402,7 @@ fn open_leaf(number: u32, top: &VdevConfig, leaf: &VdevConfig, devices: &Devices
     let disk = disk.filter(|_| state.is_readable());
     let opened = Leaf::new(number, leaf.guid, leaf.display_name(), disk, state, reason, Arc::clone(writing_txg));
     // What is being filled, or has a log of what it missed, is not to be trusted before the others.
-    let filling = leaf.get(key::RESILVER_TXG).or(leaf.get(key::REBUILD_TXG)).is_some();
-    if filling || leaf.number(key::DTL) != 0 {
+    if leaf.is_filling() {
         opened.set_behind(true);
     }
     Arc::new(opened)
@@ -404,9 +414,9 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
     let number = |of: fn(&Leaf) -> &AtomicU64| leaf.map_or(0, |leaf| of(leaf).load(Relaxed));
     let state = match leaf {
         Some(leaf) => leaf.state(),
-        None if matches!(config.kind, VdevKind::Hole | VdevKind::Indirect) => VdevState::Online,
+        None if matches!(config.kind, VdevKind::Hole | VdevKind::Indirect | VdevKind::DraidSpare) => VdevState::Online,
         None if config.kind == VdevKind::Missing => VdevState::Unavailable,
-        None if config.kind == VdevKind::Raidz => state_of_columns(children.iter().map(|child| child.state), config.number(key::PARITY) as usize),
+        None if matches!(config.kind, VdevKind::Raidz | VdevKind::Draid) => state_of_columns(children.iter().map(|child| child.state), config.number(key::PARITY) as usize),
         None => state_of_same(children.iter().map(|child| child.state)),
     };
     VdevStatus {

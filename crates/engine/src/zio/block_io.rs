@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::HostRef;
 use crate::stats::Counter;
 use crate::sync::Executor;
-use crate::vdev::LogMark;
+use crate::vdev::{BIRTH_UNKNOWN, LogMark};
 
 /// What the pool's features allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -309,7 +309,7 @@ impl BlockIo {
     /// Those of the device.
     pub fn prepare(&self, vdev: u32, offset: u64, length: u64) -> Result<()> {
         let device = self.device(Dva::new(vdev, offset, length))?;
-        let map = device.io_map(offset, length as usize)?;
+        let map = device.io_map(offset, length as usize, BIRTH_UNKNOWN)?;
         map.sides().try_for_each(|(_, column, side)| device.prepare_leaf(side.leaf, side.offset, column.length as u64))
     }
 

@@ -30,7 +30,7 @@ impl BlockIo {
                 continue;
             }
             for dva in data.dvas() {
-                write_range(&self.device(*dva)?, Class::SyncWrite, dva.offset, &[&bytes]).within(|| format!("block {at}"))?;
+                write_range(&self.device(*dva)?, Class::SyncWrite, dva.offset, &[&bytes], data.physical_birth).within(|| format!("block {at}"))?;
             }
             self.counters.healed.add(1);
             self.lost.corrected(at, data.physical_birth);

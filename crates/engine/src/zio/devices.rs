@@ -21,9 +21,15 @@ const PROBE_BYTES: usize = 8 << 10;
 
 /// A top-level vdev.
 pub trait BlockDevice: Send + Sync {
-    /// What an I/O of `length` bytes at `offset` is in I/Os of leaves. Where nothing else is said: of one leaf that has everything.
-    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+    /// What a read of `length` bytes at `offset`, of a block that was written in the group `birth`, is in I/Os of leaves. Where nothing else is said: of one leaf that
+    /// has everything.
+    fn io_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        let _ = birth;
         Ok(IoMap::mirror([LeafId { vdev: 0, leaf: 0 }], offset, length))
+    }
+    /// The same of a write.
+    fn write_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        self.io_map(offset, length, birth)
     }
     /// What is known of a leaf, for a read of what was written in the group `birth`.
     fn view(&self, leaf: LeafId, birth: u64) -> View {
@@ -87,7 +93,7 @@ pub trait BlockDevice: Send + Sync {
     }
     /// log2 of the smallest unit that is allocated.
     fn ashift(&self) -> u32;
-    /// Bytes that `physical` bytes take here.
+    /// Bytes that `physical` bytes took here when it was made. The smallest blocks take as many ever after.
     fn allocated_size(&self, physical: u64) -> u64 {
         physical.next_multiple_of(1 << self.ashift())
     }
@@ -155,8 +161,12 @@ pub trait BlockDevices: Send + Sync {
 }
 
 impl BlockDevice for TopVdev {
-    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
-        self.io_map(offset, length)
+    fn io_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        self.io_map(offset, length, birth)
+    }
+
+    fn write_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        self.write_map(offset, length, birth)
     }
 
     fn view(&self, leaf: LeafId, birth: u64) -> View {
@@ -230,7 +240,7 @@ impl BlockDevice for TopVdev {
     }
 
     fn allocated_size(&self, physical: u64) -> u64 {
-        self.layout().allocated_size(physical)
+        self.layout().allocated_size(physical, 0)
     }
 
     fn size_bytes(&self) -> u64 {
@@ -252,8 +262,8 @@ impl Removed {
 }
 
 impl BlockDevice for Removed {
-    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
-        self.tree.map_removed(&self.top, offset, length)
+    fn io_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        self.tree.map_removed(&self.top, offset, length, birth)
     }
 
     fn view(&self, leaf: LeafId, birth: u64) -> View {
@@ -292,7 +302,7 @@ impl BlockDevice for Removed {
     }
 
     fn allocated_size(&self, physical: u64) -> u64 {
-        self.top.layout().allocated_size(physical)
+        self.top.layout().allocated_size(physical, 0)
     }
 
     fn size_bytes(&self) -> u64 {

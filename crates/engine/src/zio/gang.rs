@@ -188,7 +188,7 @@ impl BlockIo {
             let (part, after) = rest.split_at(piece.physical_size as usize);
             rest = after;
             if !piece.is_gang() {
-                self.write_copies(piece.dvas(), part)?;
+                self.write_copies(piece.dvas(), part, placement.txg)?;
             } else if self.rewrite_gang(&piece, part, placement)?.is_none() {
                 return Ok(None);
             }
@@ -204,7 +204,7 @@ impl BlockIo {
         let first = dvas[0];
         let sealed = embedded::seal(GANG_HEADER, &mut header, [first.vdev.into(), first.offset, txg, 0]);
         assert!(sealed.is_ok(), "a gang header has room for its checksum");
-        self.write_copies(dvas, &header)
+        self.write_copies(dvas, &header, txg)
     }
 
     fn write_gang_level(&self, bytes: &[u8], placement: &Placement, depth: usize, taken: &mut Vec<Dva>) -> Result<Vec<Dva>> {
@@ -261,7 +261,7 @@ impl BlockIo {
         let dvas = match self.allocator().allocate(&request) {
             Ok(dvas) => {
                 taken.extend_from_slice(&dvas);
-                self.write_copies(&dvas, part)?;
+                self.write_copies(&dvas, part, placement.txg)?;
                 dvas
             }
             Err(error) if error.kind() == ErrorKind::NoSpace && !smallest => {

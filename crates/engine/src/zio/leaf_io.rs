@@ -16,7 +16,7 @@ use ondisk::dva::Dva;
 use super::devices::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Executor;
-use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Side, Verdict};
+use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Verdict};
 use crate::vdev::{Class, IoMap, LeafId};
 use crate::{bail, error};
 
@@ -44,7 +44,7 @@ pub(super) struct Damage {
 impl PlaceRead {
     /// For `length` bytes at an address, written in the group `birth`.
     pub(super) fn new(device: Arc<dyn BlockDevice>, class: Class, dva: Dva, length: usize, birth: u64) -> Result<PlaceRead> {
-        let map = device.io_map(dva.offset, length)?;
+        let map = device.io_map(dva.offset, length, birth)?;
         let reading = Reading::new(&map, dva.offset, |leaf| device.view(leaf, birth));
         Ok(PlaceRead { device, dva, class, map, reading, failure: None })
     }
@@ -59,7 +59,7 @@ impl PlaceRead {
             if asks.is_empty() {
                 break;
             }
-            self.ask_all(asks, buf);
+            self.ask(asks, buf);
             if self.reading.solve(&self.map, buf, verify)? {
                 return Ok(true);
             }
@@ -73,30 +73,43 @@ impl PlaceRead {
 
     /// Reads all sides that were not read and should have it.
     pub(super) fn look_at_others(&mut self) {
-        self.ask_all(self.reading.others(), &mut []);
+        self.ask(self.reading.others(), &mut []);
     }
 
-    /// Sides are read one after the other by the thread that waits; where leaves are slow, by the crew too.
-    fn ask_all(&mut self, asks: Vec<Ask>, buf: &mut [u8]) {
+    /// Sides are read one after the other by the thread that waits; where leaves are slow, by the crew too. Single sectors that lie one behind the other are
+    /// read together.
+    fn ask(&mut self, mut asks: Vec<Ask>, buf: &mut [u8]) {
         let crew = if asks.len() > 1 { self.device.beside_reads() } else { None };
-        let Some(crew) = crew else {
-            return asks.into_iter().for_each(|ask| self.ask(ask, buf));
-        };
-        let of = |ask: Ask| {
-            let (column, side) = self.map.at(ask.at);
-            (ask.at, column.length, side)
+        if self.map.widths.is_empty() && crew.is_none() {
+            return asks.into_iter().for_each(|ask| self.ask_one(ask, buf));
+        }
+        asks.sort_by_key(|ask| place(&self.map, ask.at));
+        let runs: Vec<Vec<Ask>> = asks.chunk_by(|one, next| follows(&self.map, one.at, next.at)).map(<[Ask]>::to_vec).collect();
+        let of = |run: &Vec<Ask>| {
+            let (leaf, offset, _) = place(&self.map, run[0].at);
+            (leaf, offset, run.iter().map(|ask| self.map.at(ask.at).0.length).sum())
         };
         let (device, class) = (self.device.clone(), self.class);
-        let read = move |(at, length, side): (Position, usize, Side)| {
+        let read = move |(leaf, offset, length): (LeafId, u64, usize)| {
             let mut bytes = vec![0; length];
-            (at, device.read_leaf(side.leaf, class, side.offset, &mut bytes).map(|()| Answer::Bytes(bytes)))
+            device.read_leaf(leaf, class, offset, &mut bytes).map(|()| bytes)
         };
-        for (at, answer) in crew.map(asks.into_iter().map(of).collect(), read) {
-            self.note(at, answer);
+        let found = Executor::map_with(crew.as_ref(), runs.iter().map(of).collect(), read);
+        for (run, found) in runs.into_iter().zip(found) {
+            match found {
+                Ok(mut bytes) => {
+                    for ask in run {
+                        let rest = bytes.split_off(self.map.at(ask.at).0.length);
+                        self.reading.answer(ask.at, Answer::Bytes(std::mem::replace(&mut bytes, rest)));
+                    }
+                }
+                Err(error) if run.len() == 1 => self.note(run[0].at, Err(error)),
+                Err(_) => run.into_iter().for_each(|ask| self.ask_one(ask, buf)),
+            }
         }
     }
 
-    fn ask(&mut self, ask: Ask, buf: &mut [u8]) {
+    fn ask_one(&mut self, ask: Ask, buf: &mut [u8]) {
         let (column, side) = self.map.at(ask.at);
         let range = column.range().filter(|_| ask.in_place);
         let answer = match range {
@@ -168,12 +181,12 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
     PlaceRead::new(device.clone(), Class::SyncRead, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
 }
 
-/// Writes the buffers one behind the other. It is done if all of it can be read again; leaves that failed are behind then.
+/// Writes the buffers one behind the other, of the group `birth`. It is done if all of it can be read again; leaves that failed are behind then.
 ///
 /// # Errors
 /// Those of the leaves.
-pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
+pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]], birth: u64) -> Result<()> {
+    let map = Arc::new(device.write_map(offset, length_of(buffers), birth)?);
     let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
     if device.settle_write(&map, &done) { Ok(()) } else { Err(worst(done)) }
 }
@@ -182,8 +195,8 @@ pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buf
 ///
 /// # Errors
 /// Those of the leaves.
-pub fn write_range_durable(device: &Arc<dyn BlockDevice>, offset: u64, buffers: &[&[u8]]) -> Result<()> {
-    let map = Arc::new(device.io_map(offset, length_of(buffers))?);
+pub fn write_range_durable(device: &Arc<dyn BlockDevice>, offset: u64, buffers: &[&[u8]], birth: u64) -> Result<()> {
+    let map = Arc::new(device.write_map(offset, length_of(buffers), birth)?);
     let mark = device.flush_mark();
     let done = write_sides(device, &map, buffers, |device, leaf, offset, buffers| device.write_leaf_durable(leaf, offset, buffers));
     device.settle_write(&map, &done);
@@ -211,19 +224,41 @@ fn write_sides(
             let side = map.at(at).1;
             (at, write(&**device, side.leaf, side.offset, buffers))
         };
-        sides.into_iter().map(one).collect()
-    } else {
-        let (owned, map, device) = (buffers.concat(), map.clone(), device.clone());
-        let parity = map.parity_of(&owned);
-        Executor::map_with(crew.as_ref(), sides, move |at| {
-            let (column, side) = map.at(at);
-            let bytes = match column.content {
-                Content::Parity(number) => Cow::Borrowed(parity[at.row][number].as_slice()),
-                Content::Data(_) => map.bytes_of(at.row, at.column, &owned),
-            };
-            (at, write(&*device, side.leaf, side.offset, &[&bytes]))
-        })
+        return sides.into_iter().map(one).collect();
     }
+    let (owned, map, device) = (buffers.concat(), map.clone(), device.clone());
+    let parity = map.parity_of(&owned);
+    let done = Executor::map_with(crew.as_ref(), runs(&map, sides), move |run| {
+        let bytes = |at: &Position| match map.at(*at).0.content {
+            Content::Parity(number) => Cow::Borrowed(parity[at.row][number].as_slice()),
+            Content::Data(_) => map.bytes_of(at.row, at.column, &owned),
+        };
+        let (side, parts) = (map.at(run[0]).1, run.iter().map(bytes).collect::<Vec<_>>());
+        let done = write(&*device, side.leaf, side.offset, &parts.iter().map(|part| &**part).collect::<Vec<_>>());
+        run.into_iter().map(|at| (at, done.clone())).collect::<Vec<_>>()
+    });
+    done.into_iter().flatten().collect()
+}
+
+/// Single sectors that lie one behind the other on a leaf are one run; columns are one each.
+fn runs(map: &IoMap, mut sides: Vec<Position>) -> Vec<Vec<Position>> {
+    if map.widths.is_empty() {
+        return sides.into_iter().map(|at| vec![at]).collect();
+    }
+    sides.sort_by_key(|at| place(map, *at));
+    sides.chunk_by(|one, next| follows(map, *one, *next)).map(<[Position]>::to_vec).collect()
+}
+
+/// The leaf, the offset and the length of a side.
+fn place(map: &IoMap, at: Position) -> (LeafId, u64, usize) {
+    let (column, side) = map.at(at);
+    (side.leaf, side.offset, column.length)
+}
+
+/// Does the one end where the next begins?
+fn follows(map: &IoMap, one: Position, next: Position) -> bool {
+    let ((leaf, offset, length), (other, at, _)) = (place(map, one), place(map, next));
+    leaf == other && at == offset.wrapping_add(length as u64)
 }
 
 /// Of several answers the error that says most.

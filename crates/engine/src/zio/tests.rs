@@ -63,7 +63,7 @@ impl Slow {
 }
 
 impl BlockDevice for Mirror {
-    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
+    fn io_map(&self, offset: u64, length: usize, _: u64) -> Result<IoMap> {
         Ok(IoMap::mirror((0..self.sides.len() as u32).map(|leaf| LeafId { vdev: 0, leaf }), offset, length))
     }
     fn read_leaf(&self, leaf: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -148,7 +148,8 @@ fn bench_of(classes: &[ClassKind], sides: usize, free: Arc<dyn LoadSpaceMap>) ->
             ashift: ASHIFT,
             metaslab_shift: METASLAB_SHIFT,
             data_disks: 1,
-            allocated_size: Box::new(|physical| physical.next_multiple_of(1 << ASHIFT)),
+            allocation_bytes: 512,
+            allocated_size: Box::new(|physical, _| physical.next_multiple_of(1 << ASHIFT)),
         };
         let group = Group::new(config, allocator.streams());
         for id in 0..METASLABS {

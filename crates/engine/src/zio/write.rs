@@ -164,23 +164,24 @@ impl BlockIo {
         self.write_many(vec![request], txg).pop().unwrap_or_else(|| bail!(Io, "a block was not written"))
     }
 
-    /// Writes the same bytes at every address.
+    /// Writes the same bytes of the group `birth` at every address.
     ///
     /// # Errors
     /// Those of the devices, with the address.
-    pub(super) fn write_copies(&self, dvas: &[Dva], bytes: &[u8]) -> Result<()> {
-        self.write_run(dvas, &[bytes], Class::AsyncWrite, true)
+    pub(super) fn write_copies(&self, dvas: &[Dva], bytes: &[u8], birth: u64) -> Result<()> {
+        self.write_run(dvas, &[bytes], (Class::AsyncWrite, true), birth)
     }
 
-    /// Writes blocks that follow each other, the first of which has these addresses.
-    pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], class: Class, patient: bool) -> Result<()> {
+    /// Writes blocks of the group `birth` that follow each other, the first of which has these addresses; `how`: as a write of which class, and whether the pool's repair is
+    /// waited for if no device takes it.
+    pub(super) fn write_run(&self, dvas: &[Dva], blocks: &[&[u8]], how: (Class, bool), birth: u64) -> Result<()> {
         let devices: Vec<_> = dvas.iter().map(|dva| Ok((*dva, self.device(*dva)?))).collect::<Result<_>>()?;
         let crew = devices.iter().find_map(|(_, device)| device.beside_writes()).filter(|_| devices.len() > 1);
         match crew {
-            None => devices.iter().try_for_each(|(dva, device)| write_place(device, *dva, blocks, class, patient))?,
+            None => devices.iter().try_for_each(|(dva, device)| write_place(device, *dva, blocks, how, birth))?,
             Some(crew) => {
                 let owned = blocks.concat();
-                let write = move |(dva, device): (Dva, Arc<dyn BlockDevice>)| write_place(&device, dva, &[&owned], class, patient);
+                let write = move |(dva, device): (Dva, Arc<dyn BlockDevice>)| write_place(&device, dva, &[&owned], how, birth);
                 crew.map(devices, write).into_iter().collect::<Result<()>>()?;
             }
         }
@@ -220,9 +221,9 @@ impl BlockIo {
 }
 
 /// Writes to one place. `patient`: if no device takes it, the pool's repair is waited for.
-fn write_place(device: &Arc<dyn BlockDevice>, dva: Dva, blocks: &[&[u8]], class: Class, patient: bool) -> Result<()> {
+fn write_place(device: &Arc<dyn BlockDevice>, dva: Dva, blocks: &[&[u8]], (class, patient): (Class, bool), birth: u64) -> Result<()> {
     loop {
-        match write_range(device, class, dva.offset, blocks) {
+        match write_range(device, class, dva.offset, blocks, birth) {
             Err(error) if patient && device.wait_after(&error) => {}
             written => return written.within(|| format!("block at {dva}")),
         }
@@ -428,7 +429,7 @@ impl Batch {
     fn issue(&self, run: &[Ready]) -> Vec<Result<BlkPtr>> {
         let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.sealed.contents.bytes()).collect();
         let written = match run {
-            [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, Class::AsyncWrite, self.patient),
+            [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, (Class::AsyncWrite, self.patient), self.rules.txg),
             _ => Ok(()),
         };
         match written {

@@ -97,6 +97,22 @@ impl Multihost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RaidzReflow(pub u64);
 
+/// What has become of the scratch area of a RAIDZ expansion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "raidz_reflow_scratch_state_t")]
+pub enum ScratchState {
+    /// It was not used yet.
+    NotInUse = 0,
+    /// The first sectors are in it.
+    Valid = 1,
+    /// They are in their place.
+    Synced = 2,
+    /// They are in their place, since a pool was opened in the middle.
+    SyncedOnImport = 3,
+    /// Others have been moved since.
+    SyncedReflow = 4,
+}
+
 impl RaidzReflow {
     /// Up to where, in bytes, data is laid out in the new way.
     pub fn offset(self) -> u64 {
@@ -106,6 +122,16 @@ impl RaidzReflow {
     /// 0: the scratch area is not in use, 1: it holds data, 2 and more: done with it.
     pub fn scratch_state(self) -> u64 {
         self.0 >> 55
+    }
+
+    /// The first sectors are in the scratch area, as their place may have been written over in part.
+    pub fn is_in_scratch(self) -> bool {
+        self.scratch_state() == ScratchState::Valid as u64
+    }
+
+    /// Data is laid out in the new way up to `offset` bytes.
+    pub fn new(state: ScratchState, offset: u64) -> RaidzReflow {
+        RaidzReflow((state as u64) << 55 | offset >> 9 & ((1 << 55) - 1))
     }
 }
 

@@ -136,7 +136,7 @@ pub fn create(layout: &Layout) -> Vec<Image> {
     let leaf = |disk: &Arc<SimDisk>| NewLeaf { disk: disk.clone(), path: disk::Disk::name(&**disk).to_owned(), whole_disk: false };
     let top = |disks: &[Arc<SimDisk>], bias| {
         let parity = if bias == Bias::Log { 0 } else { layout.parity };
-        NewTop { leaves: disks.iter().map(leaf).collect(), parity, ashift: Some(layout.ashift), bias }
+        NewTop { leaves: disks.iter().map(leaf).collect(), parity, draid: None, ashift: Some(layout.ashift), bias }
     };
     let (data, logs) = disks.split_at(layout.tops * layout.sides);
     let mut tops: Vec<NewTop> = data.chunks(layout.sides).map(|disks| top(disks, Bias::None)).collect();

@@ -91,7 +91,7 @@ impl MemoryDisks {
                 disks.push(disk);
             }
             let (parity, bias) = if top < layout.tops { (layout.parity, Bias::None) } else { (0, Bias::Log) };
-            tops.push(NewTop { leaves, parity, ashift: Some(layout.ashift), bias });
+            tops.push(NewTop { leaves, parity, ashift: Some(layout.ashift), bias, ..NewTop::default() });
         }
         let options = CreateOptions { properties: properties(words), command: "zpool create tank".into(), ..CreateOptions::default() };
         let pool = Pool::create_on("tank", tops, options, SimHost::new(1)).unwrap_or_else(|error| panic!("create: {error}"));

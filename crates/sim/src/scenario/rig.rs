@@ -8,6 +8,7 @@ use std::sync::Arc;
 use engine::dsl::prop_table;
 use engine::dsl::{PropertyChange, PropertyValue};
 use engine::tunables::Tunables;
+use engine::vdev::DraidColumns;
 use ondisk::feature::Feature;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -100,15 +101,20 @@ impl Rig {
 
     /// A new pool `tank` with other limits.
     pub fn create_with(layout: Layout, words: &[(&str, &str)], tunables: Tunables) -> Rig {
-        Self::create_any(layout, words, tunables, None)
+        Self::create_any(layout, words, tunables, (None, None))
     }
 
     /// A new pool `tank` with these features only.
     pub fn create_featured(layout: Layout, words: &[(&str, &str)], features: Vec<Feature>) -> Rig {
-        Self::create_any(layout, words, Tunables::default(), Some(features))
+        Self::create_any(layout, words, Tunables::default(), (Some(features), None))
     }
 
-    fn create_any(layout: Layout, words: &[(&str, &str)], tunables: Tunables, features: Option<Vec<Feature>>) -> Rig {
+    /// A new pool `tank` whose sides are columns of dRAID.
+    pub fn create_draid(layout: Layout, draid: DraidColumns, words: &[(&str, &str)]) -> Rig {
+        Self::create_any(layout, words, Tunables::default(), (None, Some(draid)))
+    }
+
+    fn create_any(layout: Layout, words: &[(&str, &str)], tunables: Tunables, (features, draid): (Option<Vec<Feature>>, Option<DraidColumns>)) -> Rig {
         let directory = tempfile::Builder::new().prefix("tarn-write-").tempdir().expect("a directory for the images");
         let mut vdevs = Vec::new();
         for top in 0..layout.tops {
@@ -116,7 +122,7 @@ impl Rig {
             for path in &paths {
                 File::create(path).and_then(|file| file.set_len(layout.bytes)).expect("an image");
             }
-            vdevs.push(VdevPaths { paths, parity: layout.parity, ..VdevPaths::default() });
+            vdevs.push(VdevPaths { paths, parity: layout.parity, draid, ..VdevPaths::default() });
         }
         let options = CreateOptions {
             ashift: Some(layout.ashift),

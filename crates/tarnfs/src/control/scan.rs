@@ -110,6 +110,7 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             scan: None,
             checkpoint: None,
             removal: None,
+            expansion: None,
             dedup: None,
             error_count: None,
             errors: Vec::new(),

@@ -1,10 +1,12 @@
 //! The lines of `zpool status` about scrubs, resilvers and checkpoints.
 
-use tarnfs::control::{CheckpointState, CheckpointStatus, ScanFunction, ScanState, ScanStatus};
+use tarnfs::control::{CheckpointState, CheckpointStatus, ExpansionStatus, PoolStatus, ScanFunction, ScanState, ScanStatus};
 
 use crate::session::{Session, say};
 use crate::text::units::{clock_time, duration, nice_bytes, nice_number};
 
+/// No end is foretold that is further away.
+const ESTIMATE_SECONDS_MAX: u64 = 30 * 24 * 3600;
 /// Below this rate no end is foretold.
 const RATE_MIN: u64 = 10 << 20;
 
@@ -70,6 +72,37 @@ fn print_running(session: &mut Session<'_>, scan: &ScanStatus, noun: &str) {
         ", no estimated completion time".to_owned()
     };
     say!(session, "\t{} {verb}, {percent:.2}% done{end}", nice_bytes(scan.processed));
+}
+
+/// What the vdev is called that got a device more.
+pub(super) fn expanded_name(status: &PoolStatus, expansion: &ExpansionStatus) -> String {
+    let vdev = status.root.children.iter().find(|vdev| vdev.id == expansion.vdev);
+    vdev.map_or_else(|| format!("vdev {}", expansion.vdev), |vdev| crate::zpool::spec::vdev_name::Naming::default().name(vdev, ""))
+}
+
+/// `expand: …`
+pub(super) fn print_expansion(session: &mut Session<'_>, status: &PoolStatus) {
+    let Some(expansion) = &status.expansion else { return };
+    let (zone, name) = (session.zone.clone(), expanded_name(status, expansion));
+    if expansion.state != ScanState::Scanning {
+        let took = duration(expansion.end_time.saturating_sub(expansion.start_time));
+        let when = clock_time(expansion.end_time, &zone);
+        say!(session, "expand: expanded {name} copied {} in {took}, on {when}", nice_number(expansion.moved));
+        return;
+    }
+    say!(session, "expand: expansion of {name} in progress since {}", clock_time(expansion.start_time, &zone));
+    let (moved, total) = (expansion.moved.max(1), expansion.to_move);
+    let rate = (moved / session.now.saturating_sub(expansion.start_time).max(1)).max(1);
+    let percent = 100.0 * moved as f64 / total.max(1) as f64;
+    let left = total.saturating_sub(moved) / rate;
+    let end = if expansion.waits {
+        ", paused for resilver or clear".to_owned()
+    } else if left < ESTIMATE_SECONDS_MAX {
+        format!(", {} to go", duration(left))
+    } else {
+        ", (copy is slow, no estimated time)".to_owned()
+    };
+    say!(session, "\t{} / {} copied at {}/s, {percent:.2}% done{end}", nice_number(moved), nice_number(total), nice_number(rate));
 }
 
 /// `checkpoint: …`

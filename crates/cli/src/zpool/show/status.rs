@@ -135,6 +135,7 @@ fn print_pool(session: &mut Session<'_>, flags: &Flags, status: &PoolStatus, rea
     scan::print(session, status.scan.as_ref(), status.checkpoint.as_ref());
     removal::print(session, status);
     scan::print_checkpoint(session, status.checkpoint.as_ref());
+    scan::print_expansion(session, status);
 
     let width = flags.naming.width(status, &status.name).max(NAME_WIDTH_MIN);
     say!(session, "config:\n");

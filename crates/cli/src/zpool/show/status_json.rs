@@ -118,6 +118,7 @@ impl Writer<'_> {
         self.scan(&mut object);
         self.removal(&mut object);
         self.checkpoint(&mut object);
+        self.expansion(&mut object);
         let mut vdevs = Object::new();
         self.vdev(&status.root, 0, false, None, &mut vdevs);
         if self.flags.flat {
@@ -330,6 +331,23 @@ impl Writer<'_> {
             stats.insert(key.into(), self.number(value, unit));
         }
         object.insert("removal_stats".into(), stats.into());
+    }
+
+    fn expansion(&self, object: &mut Object) {
+        let Some(expansion) = &self.status.expansion else { return };
+        let mut stats = Object::from_iter([("name".to_owned(), super::scan::expanded_name(self.status, expansion).into())]);
+        stats.insert("state".into(), scan_state_word(expansion.state).into());
+        for (key, value, unit) in [
+            ("expanding_vdev", expansion.vdev, Unit::Exact),
+            ("start_time", expansion.start_time, Unit::Time),
+            ("end_time", expansion.end_time, Unit::Time),
+            ("to_reflow", expansion.to_move, Unit::Bytes),
+            ("reflowed", expansion.moved, Unit::Bytes),
+            ("waiting_for_resilver", expansion.waits.into(), Unit::Exact),
+        ] {
+            stats.insert(key.into(), self.number(value, unit));
+        }
+        object.insert("raidz_expand_stats".into(), stats.into());
     }
 
     fn checkpoint(&self, object: &mut Object) {

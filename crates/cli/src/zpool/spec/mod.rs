@@ -2,6 +2,7 @@
 
 pub(crate) mod cachefile;
 pub(super) mod device_contents;
+pub(super) mod draid_spec;
 pub(super) mod pools;
 mod replication;
 pub(super) mod vdev_name;

@@ -130,10 +130,17 @@ fn group(session: &mut Session<'_>, word: &str, kind: VdevKind, class: Allocatio
     if children.len() > most {
         return Err(invalid(session, format_args!("{word} supports no more than {most} devices")));
     }
+    let kind = match kind {
+        VdevKind::Draid { parity, .. } => super::draid_spec::parse(session, word, parity, children.len() as u64)?,
+        kind => kind,
+    };
     Ok(VdevSpec { kind, path: None, class, children })
 }
 
 fn leaf(session: &mut Session<'_>, word: &str, class: AllocationClass) -> Result<VdevSpec, Stop> {
+    if super::draid_spec::is_spare(word) {
+        return Err(refuse(session, format_args!("cannot open '{word}': dRAID spares can only be used to replace primary vdevs")));
+    }
     let path = if word.starts_with('/') {
         if fs::canonicalize(word).is_err() {
             return Err(refuse(session, format_args!("cannot resolve path '{word}'")));
@@ -318,20 +325,12 @@ fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Com
     }
 }
 
-/// Refuses what this version cannot make yet, and a device that is named twice.
+/// Refuses a device that is named twice.
 pub(in crate::zpool) fn check_possible(specs: &[VdevSpec]) -> Result<(), Failure> {
-    if let Some(word) = unsupported(specs) {
-        return Err(Failure::with(FailureKind::Unsupported, format!("'{word}' vdevs are not yet supported by this version of tarn")));
-    }
     if has_duplicates(specs) {
         return Err(Failure::with(FailureKind::BadDevice, SAME_DEVICE));
     }
     Ok(())
-}
-
-/// What this version cannot make yet, by name.
-fn unsupported(specs: &[VdevSpec]) -> Option<&'static str> {
-    specs.iter().any(|spec| matches!(spec.kind, VdevKind::Draid { .. })).then_some("draid")
 }
 
 /// The lists of a layout, in order.
@@ -376,6 +375,7 @@ fn print_existing(session: &mut Session<'_>, naming: super::vdev_name::Naming, v
 fn kind_name(kind: VdevKind) -> String {
     match kind {
         VdevKind::Raidz { parity } => format!("raidz{parity}"),
+        VdevKind::Draid { parity, data, children, spares } => format!("draid{parity}:{data}d:{children}c:{spares}s"),
         kind => group_word(kind).to_owned(),
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ondisk::feature::Feature;
 
-use super::vdev_zaps;
+use super::{draid, vdev_zaps};
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::SpaceCheck;
@@ -78,6 +78,9 @@ fn check_addable(layers: &Layers, configuration: &Configuration, new: &[NewTop])
     if new.iter().any(|top| top.bias.is_class()) && !layers.meta().features.is_enabled(Feature::AllocationClasses) {
         bail!(Unsupported, "the pool must be upgraded to have special and dedup vdevs: the feature allocation_classes is not enabled");
     }
+    if new.iter().any(|top| top.draid.is_some()) && !layers.meta().features.is_enabled(Feature::Draid) {
+        bail!(Unsupported, "the pool must be upgraded to have dRAID vdevs: the feature draid is not enabled");
+    }
     let has_removed = layers.vdevs.config().children.iter().any(|top| top.kind == VdevKind::Indirect || top.number(key::REMOVING) != 0);
     if has_removed && new.iter().any(|top| top.parity != 0) {
         bail!(Invalid, "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs");
@@ -111,6 +114,7 @@ fn attach_vdevs(writer: &GroupWriter, tops: &[Arc<TopVdev>], tx: &SyncTx<'_>) ->
         layers.vdevs.attach(top);
         maps.add_vdev(vdev_space(top, mos)?)?;
     }
+    draid::begin_to_use(layers.meta(), tops, tx)?;
     maps.make_arrays(tx)?;
     configuration.note_metaslab_arrays(maps);
     configuration.set_dirty();

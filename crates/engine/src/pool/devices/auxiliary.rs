@@ -26,7 +26,7 @@ use crate::pool::config::pool_config::PoolState;
 use crate::pool::open::open::{create_packed, read_packed, write_packed};
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::{DeviceLabels, init_labels, write_uberblock};
-use crate::vdev::{NewLeaf, VdevConfig, key as vdev_key, kind_of};
+use crate::vdev::{NewLeaf, TopVdev, VdevConfig, VdevKind, key as vdev_key, kind_of};
 
 /// More of one kind than this are taken for damage.
 const DEVICES_MAX: usize = 4096;
@@ -243,6 +243,43 @@ fn add_checked(writer: &Arc<GroupWriter>, new: &[NewAuxiliary]) -> Result<Vec<u6
         }
     }
     Ok(known.into_iter().map(|(guid, _)| guid).collect())
+}
+
+/// Lists the spares whose room new dRAID vdevs keep, in the sync thread: they are as others, with a name instead of a path.
+///
+/// # Errors
+/// The MOS cannot be changed.
+#[doc(alias = "vdev_draid_spare_create")]
+pub(in crate::pool) fn list_distributed(mos: &Mos, host: &dyn Host, tops: &[Arc<TopVdev>], tx: &SyncTx<'_>) -> Result<()> {
+    let new: Vec<VdevConfig> = tops.iter().flat_map(|top| distributed(&top.config(), host)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mut spares = read_list(mos, AuxiliaryKind::Spare.list())?;
+    spares.extend(new);
+    write_list(mos, AuxiliaryKind::Spare, &spares, tx)
+}
+
+/// The spares of a dRAID vdev: `draid2-0-1` is the second one of the vdev of number 0.
+fn distributed(top: &VdevConfig, host: &dyn Host) -> Vec<VdevConfig> {
+    if top.kind != VdevKind::Draid {
+        return Vec::new();
+    }
+    let spare = |number: u64| {
+        let mut spare = VdevConfig::new(VdevKind::DraidSpare, 0, host.random());
+        spare.set_string(vdev_key::PATH, format!("draid{}-{}-{number}", top.number(vdev_key::PARITY), top.id));
+        let numbers = [
+            (vdev_key::SPARE_TOP, top.guid),
+            (vdev_key::SPARE_ID, number),
+            (vdev_key::WHOLE_DISK, 1),
+            (vdev_key::IS_SPARE, 1),
+            (vdev_key::ASHIFT, top.number(vdev_key::ASHIFT)),
+            (vdev_key::IS_LOG, 0),
+        ];
+        numbers.into_iter().for_each(|(name, number)| spare.set(name, number));
+        spare
+    };
+    (0..top.number(vdev_key::DRAID_SPARES)).map(spare).collect()
 }
 
 /// Takes a spare from the list that has become a device like any other, in the sync thread.

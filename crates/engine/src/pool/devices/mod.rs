@@ -12,6 +12,7 @@ pub mod auxiliary;
 pub(in crate::pool) mod beside;
 pub(in crate::pool) mod caught_up;
 pub(in crate::pool) mod dirty_time_log;
+pub(in crate::pool) mod draid;
 pub(in crate::pool) mod remove_log;
 pub(in crate::pool) mod removed;
 pub(in crate::pool) mod states;
@@ -26,7 +27,7 @@ const BLOCKS: u64 = 8;
 
 /// Changes devices in one group, in the sync thread, and returns when it is on disk. What `change` returns as a refusal (the inner error)
 /// has changed nothing; another error of it stops the pool.
-fn in_one_group(writer: &Arc<GroupWriter>, change: impl FnOnce(&GroupWriter, &SyncTx<'_>) -> Result<Result<()>> + Send + 'static) -> Result<()> {
+pub(in crate::pool) fn in_one_group(writer: &Arc<GroupWriter>, change: impl FnOnce(&GroupWriter, &SyncTx<'_>) -> Result<Result<()>> + Send + 'static) -> Result<()> {
     let own = writer.clone();
     writer.layers().dsl.run_task(BLOCKS, SpaceCheck::Reserved, |_| Ok(()), move |_, tx| change(&own, tx))?
 }

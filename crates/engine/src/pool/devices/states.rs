@@ -216,6 +216,31 @@ pub(in crate::pool) fn expand(writer: &Arc<GroupWriter>, guid: Option<u64>) -> R
     Ok(())
 }
 
+/// Uses all of the devices of a top-level vdev that got one more, in the next groups: in the one it gets its size, in the other that is used.
+///
+/// # Errors
+/// What stopped the pool.
+pub(in crate::pool) fn grow_later(writer: &GroupWriter, top: &Arc<TopVdev>) -> Result<()> {
+    let (layers, configuration, growing) = (writer.layers().clone(), writer.configuration().clone(), top.clone());
+    writer.layers().dsl.queue_task(move |dsl, tx| {
+        let (old, new) = (growing.asize(), growing.asize_max());
+        if new <= old {
+            return Ok(());
+        }
+        let now = layers.context.host.wall_clock().0;
+        growing.update_config(|config| {
+            config.set(key::ASIZE, new);
+            config.set(key::EXPANSION_TIME, now);
+        });
+        configuration.set_dirty();
+        dsl.record_event("vdev expand", &format!("vdev {} from {old} to {new}", growing.id()), tx)?;
+        // What is allocated there must be found after a crash: only then.
+        let maps = layers.space_maps.clone();
+        dsl.queue_task(move |_, _| maps.map_or(Ok(()), |maps| maps.grow_vdev(growing.id() as u32, new))).map(drop)
+    })?;
+    Ok(())
+}
+
 /// Is what was found where a device should be that device? Else why it cannot be used.
 fn look_at(writer: &GroupWriter, top: &TopVdev, leaf: &Leaf, disk: Option<DiskRef>) -> std::result::Result<DiskRef, Reason> {
     let Some(disk) = disk else { return Err(Reason::NotFound) };

@@ -25,7 +25,7 @@ use crate::dsl::{Dsl, Fill, Meta, Mos, MosSpace, NewTree, PropertyChange};
 use crate::error::{Result, Within};
 use crate::pool::config::configuration::Configuration;
 use crate::pool::config::pool_config::{PoolConfig, VERSION_FEATURES};
-use crate::pool::devices::vdev_zaps;
+use crate::pool::devices::{draid, vdev_zaps};
 use crate::pool::layers::Layers;
 use crate::pool::maintenance::record_version;
 use crate::pool::sync::writer::GroupWriter;
@@ -77,6 +77,9 @@ fn create_named(new: NewPool, options: OpenOptions) -> Result<Arc<Pool>> {
     let disks: Vec<DiskRef> = vdevs.iter().flat_map(|top| top.leaves.iter().map(|leaf| leaf.disk.clone())).collect();
     if vdevs.iter().any(|top| top.bias.is_class()) && !features.contains(&Feature::AllocationClasses) {
         bail!(Unsupported, "special and dedup vdevs need the feature allocation_classes");
+    }
+    if vdevs.iter().any(|top| top.draid.is_some()) && !features.contains(&Feature::Draid) {
+        bail!(Unsupported, "dRAID vdevs need the feature draid");
     }
     let vdevs = Arc::new(VdevTree::create(&*host, vdevs, TXG_INITIAL)?);
     let guid = host.random();
@@ -158,6 +161,7 @@ fn create_pool_objects(dsl: &Arc<Dsl>, vdevs: &VdevTree, tx: &SyncTx<'_>) -> Res
     }
     vdev_zaps::create_all(&dsl.meta, vdevs, tx)?;
     vdev_zaps::create_for_root(&dsl.meta, vdevs, tx)?;
+    draid::begin_to_use(&dsl.meta, &vdevs.tops(), tx)?;
     Ok(config)
 }
 

@@ -67,12 +67,14 @@ pub(in crate::pool) fn open_true_mos(candidate: &Candidate, host: HostRef) -> Re
     let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None, forget_log: false };
     let uberblock = candidate.uberblock();
     let labelled = Arc::new(candidate.open_tree()?);
+    labelled.set_reflow(uberblock);
     let context = make_context(&options, &labelled, uberblock.txg);
     let mos = open_mos(&context, uberblock, Arc::default())?;
     let (_, stored) = read_config(&mos)?;
     drop(mos);
     // With the true tree: what was on a removed vdev is found only by it.
     let vdevs = Arc::new(VdevTree::open(stored.require_nvlist("vdev_tree")?, &candidate.device_map())?);
+    vdevs.set_reflow(uberblock);
     let context = make_context(&options, &vdevs, uberblock.txg);
     let mos = open_mos(&context, uberblock, Arc::default())?;
     removed::load_maps(&mos, &vdevs, true)?;

@@ -34,8 +34,7 @@ use crate::pool::devices::dirty_time_log;
 use crate::pool::devices::removed;
 use crate::pool::devices::vdev_zaps::{ALLOCATION_BIAS, free_of_leaf};
 use crate::pool::layers::Layers;
-use crate::pool::leaf_work;
-use crate::pool::scan;
+use crate::pool::{expansion, leaf_work, scan};
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::pool::sync::writer::GroupWriter;
@@ -160,6 +159,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
     candidate.config.check_features_for_read()?;
     let uberblock = candidate.uberblock().clone();
     let vdevs = Arc::new(candidate.open_tree()?);
+    vdevs.set_reflow(&uberblock);
     let context = make_context(&options, &vdevs, uberblock.txg);
     let mos = open_mos(&context, &uberblock, Arc::default())?;
     let (_, stored) = read_config(&mos)?;
@@ -174,6 +174,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
     candidate.correct_paths(&mut tree);
     let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
     vdevs.check_complete()?;
+    vdevs.set_reflow(&uberblock);
     // Going back in time does not use a txg's number twice.
     let context = make_context(&options, &vdevs, candidate.newest_txg);
     let space = Arc::new(MosSpace::default());
@@ -207,6 +208,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
     let writer = Arc::new(GroupWriter::new(layers, configuration, uberblock, deferred));
     let pool = Pool::new(writer, unsupported);
     pool.groups().refresh_space();
+    expansion::open(pool.groups())?;
     if split.is_some() {
         forget_sides(pool.groups(), gone)?;
     }
@@ -342,7 +344,8 @@ pub(in crate::pool) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevS
             ashift: narrow("ashift", top.ashift().into())?,
             metaslab_shift: narrow("metaslab shift", top.metaslab_shift().into())?,
             data_disks: top.layout().data_disks(),
-            allocated_size: Box::new(move |physical| sizing.layout().allocated_size(physical)),
+            allocation_bytes: top.layout().allocation_bytes(),
+            allocated_size: Box::new(move |physical, txg| sizing.layout().allocated_size(physical, txg)),
         },
         bytes: top.asize(),
         metaslab_array: top.metaslab_array(),

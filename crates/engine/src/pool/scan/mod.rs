@@ -69,6 +69,17 @@ pub(in crate::pool) fn begin_resilver(writer: &Arc<GroupWriter>) -> crate::error
     Ok(())
 }
 
+/// Begins a scrub, in the sync thread, if nothing else is under way.
+///
+/// # Errors
+/// The MOS cannot be changed.
+pub(in crate::pool) fn begin_scrub_if_idle(writer: &GroupWriter, tx: &crate::dmu::SyncTx<'_>) -> crate::error::Result<()> {
+    if begin_end_sync::load_running(writer.layers())?.is_none() {
+        begin_end_sync::begin(writer, 0, tx)?;
+    }
+    Ok(())
+}
+
 /// The devices whose resilver begins when the one that is under way is done.
 pub(in crate::pool) fn deferred(writer: &GroupWriter) -> Vec<u64> {
     let scans = writer.scans();

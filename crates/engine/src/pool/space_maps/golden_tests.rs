@@ -109,7 +109,8 @@ impl Golden {
                 ashift: top.ashift() as u8,
                 metaslab_shift: top.metaslab_shift() as u8,
                 data_disks: 1,
-                allocated_size: Box::new(move |physical| own.layout().allocated_size(physical)),
+                allocation_bytes: 512,
+                allocated_size: Box::new(move |physical, txg| own.layout().allocated_size(physical, txg)),
             };
             let top_zap = children[top.id() as usize].u64(key::TOP_ZAP).unwrap_or(0);
             VdevSpace { group, bytes: top.asize(), metaslab_array: top.metaslab_array(), top_zap, is_closed: false }

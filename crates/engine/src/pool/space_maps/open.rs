@@ -135,7 +135,7 @@ impl SpaceMaps {
         while maps.len() < count {
             let id = maps.len() as u64;
             maps.push(Arc::default());
-            old.group.add_metaslab(Metaslab::new(config.vdev, id, 1 << config.metaslab_shift, config.ashift, None, 0));
+            old.group.add_metaslab(Metaslab::with_area(config.vdev, id, config.metaslab_area(id), config.ashift, None, 0));
         }
         let (array, flush_txgs, kept) = (old.array.lock().clone(), old.flush_txgs.lock().clone(), old.kept.lock().take());
         let grown = VdevMaps {
@@ -183,7 +183,8 @@ fn open_vdev(
     vdev: VdevSpace,
 ) -> Result<VdevMaps> {
     let VdevSpace { group: config, bytes, metaslab_array, top_zap, is_closed } = vdev;
-    if !(9..=16).contains(&config.ashift) || !(config.ashift + 1..63).contains(&config.metaslab_shift) {
+    let is_wide = config.allocation_bytes > 1 << config.metaslab_shift.min(62);
+    if is_wide || !(9..=16).contains(&config.ashift) || !(config.ashift + 1..63).contains(&config.metaslab_shift) {
         bail!(Corrupt, "sectors of 2^{} and metaslabs of 2^{} bytes", config.ashift, config.metaslab_shift);
     }
     let count = bytes >> config.metaslab_shift;
@@ -271,8 +272,7 @@ fn add_metaslabs(maps: &VdevMaps) {
     for (id, slot) in (0_u64..).zip(&maps.maps) {
         let slot = slot.lock();
         let header = slot.map.as_ref().map(|map| &map.header);
-        let size = 1 << config.metaslab_shift;
-        let metaslab = Metaslab::new(config.vdev, id, size, config.ashift, header, slot.allocated());
+        let metaslab = Metaslab::with_area(config.vdev, id, config.metaslab_area(id), config.ashift, header, slot.allocated());
         maps.group.add_metaslab(metaslab);
     }
     maps.group.set_log_area();

@@ -33,8 +33,8 @@ struct Children {
 }
 
 impl BlockDevice for Children {
-    fn io_map(&self, offset: u64, length: usize) -> Result<IoMap> {
-        Ok(self.layout.map(offset, length))
+    fn io_map(&self, offset: u64, length: usize, birth: u64) -> Result<IoMap> {
+        Ok(self.layout.map(offset, length, birth))
     }
     fn view(&self, leaf: LeafId, _: u64) -> View {
         View { readable: self.gone.load(Relaxed) >> leaf.leaf & 1 == 0, ..View::IDLE }
@@ -56,7 +56,7 @@ impl BlockDevice for Children {
         self.ashift
     }
     fn allocated_size(&self, physical: u64) -> u64 {
-        self.layout.allocated_size(physical)
+        self.layout.allocated_size(physical, 0)
     }
     fn size_bytes(&self) -> u64 {
         self.size

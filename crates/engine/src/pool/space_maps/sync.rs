@@ -48,6 +48,15 @@ impl LoadSpaceMap for Loader {
     }
 }
 
+/// The same for a caller that has them.
+struct LoadFrom<'a>(&'a SpaceMaps);
+
+impl LoadSpaceMap for LoadFrom<'_> {
+    fn load(&self, vdev: u32, metaslab: u64) -> Result<RangeTree> {
+        self.0.load(vdev, metaslab)
+    }
+}
+
 impl SpaceMaps {
     fn load(&self, vdev: u32, metaslab: u64) -> Result<RangeTree> {
         let maps = self.vdev(vdev)?;
@@ -353,6 +362,22 @@ impl SpaceMaps {
     /// There is no such vdev.
     pub fn allocated(&self, vdev: u32) -> Result<u64> {
         Ok(self.vdev(vdev)?.maps.iter().map(|slot| slot.lock().allocated()).sum())
+    }
+
+    /// Brings into memory what is free in the metaslab at an offset.
+    ///
+    /// # Errors
+    /// Its space map cannot be read or makes no sense.
+    pub fn bring_in(&self, vdev: u32, offset: u64) -> Result<()> {
+        self.vdev(vdev)?.group.metaslab_at(offset)?.load(&LoadFrom(self))
+    }
+
+    /// What cannot be allocated just now of a range of one metaslab; `None`: that is not in memory.
+    ///
+    /// # Errors
+    /// There is no such metaslab.
+    pub fn used_now(&self, vdev: u32, start: u64, end: u64) -> Result<Option<RangeTree>> {
+        self.vdev(vdev)?.group.metaslab_at(start)?.used_of(start, end)
     }
 
     /// What is in use on a vdev, as of the last synced txg: for the checker. Reads every space map.

@@ -173,7 +173,8 @@ fn vdev_space(vdev: u32, metaslab_array: u64, top_zap: u64) -> VdevSpace {
         ashift: 9,
         metaslab_shift: METASLAB_SHIFT,
         data_disks: 1,
-        allocated_size: Box::new(|physical| physical.next_multiple_of(512)),
+        allocation_bytes: 512,
+            allocated_size: Box::new(|physical, _| physical.next_multiple_of(512)),
     };
     VdevSpace { group, bytes: (METASLABS << METASLAB_SHIFT) + 4096, metaslab_array, top_zap, is_closed: false }
 }

@@ -95,8 +95,8 @@ impl VdevMaps {
     /// The part of the vdev that metaslab `id` is.
     pub(super) fn area(&self, id: u64) -> Area {
         let config = self.group.config();
-        let size = 1_u64 << config.metaslab_shift;
-        Area { start: id * size, size, shift: config.ashift }
+        let (start, size) = config.metaslab_area(id);
+        Area { start, size, shift: config.ashift }
     }
 }
 

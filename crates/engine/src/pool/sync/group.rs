@@ -28,7 +28,7 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint::discard_sync;
 use crate::pool::devices::beside::detach;
 use crate::pool::devices::{dirty_time_log, removed};
-use crate::pool::{error_log_sync, scan};
+use crate::pool::{error_log_sync, expansion, scan};
 use crate::txg::Txg;
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::{bail, error};
@@ -73,6 +73,7 @@ impl GroupWriter {
             || self.scans.is_active()
             || discard_sync::is_discarding(self)
             || self.works.needs_groups()
+            || self.expansion.is_active()
             || error_log_sync::has_work(&self.layers)
             || self.layers.dsl.has_background_frees()?)
     }
@@ -120,6 +121,7 @@ impl GroupWriter {
         if tx.pass == 1 {
             discard_sync::sync(self, tx)?;
             self.layers.dsl.free_in_background(FreeBudget::default(), tx)?;
+            expansion::sync(self, tx)?;
             self.configuration.sync(self.layers.meta(), tx)?;
         }
         self.return_frees(tx, frees)?;
@@ -181,6 +183,7 @@ impl GroupWriter {
             root: *pointer.as_bytes(),
             software_version: SOFTWARE_VERSION,
             multihost: Some(self.heartbeat.of_group(&self.layers.context.tunables)),
+            raidz_reflow: self.expansion.reflow(),
             ..Uberblock::empty()
         };
         let tops = self.layers.vdevs.uberblock_tops(txg, all);
@@ -207,6 +210,7 @@ impl GroupWriter {
         }
         *self.uberblock.lock() = uberblock;
         self.heartbeat.note_written(self.layers.context.host.now_ns(), 0, true);
+        expansion::committed(self);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use crate::pool::checkpoint::kept_by_checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::layers::Layers;
 use crate::pool::leaf_work::Works;
+use crate::pool::expansion::Expansion;
 use crate::pool::scan::Scans;
 use crate::txg::Txg;
 
@@ -44,6 +45,8 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) works: Works,
     /// What was freed two groups before this one can be used again, and no older.
     pub(super) released: AtomicU64,
+    /// RAID-Z that gets a device more.
+    pub(super) expansion: Expansion,
     /// Groups up to this one are written even if nothing has changed.
     pub(super) written_anyway: AtomicU64,
 }
@@ -63,6 +66,7 @@ impl GroupWriter {
             scans: Scans::default(),
             works: Works::default(),
             released,
+            expansion: Expansion::default(),
             written_anyway: AtomicU64::new(0),
         }
     }
@@ -91,6 +95,21 @@ impl GroupWriter {
     /// comes free with them; and what was freed in the last groups before an import does not wait any more.
     pub(in crate::pool) fn is_settled(&self) -> bool {
         self.uberblock.lock().txg >= self.released.load(Ordering::Acquire)
+    }
+
+    /// RAID-Z that gets a device more.
+    pub(in crate::pool) fn expansion(&self) -> &Expansion {
+        &self.expansion
+    }
+
+    /// The last uberblock on disk is this now, in the sync thread: it differs in what it says of sectors that were moved.
+    pub(in crate::pool) fn replace_uberblock(&self, uberblock: Uberblock) {
+        *self.uberblock.lock() = uberblock;
+    }
+
+    /// Multihost protection is on.
+    pub(in crate::pool) fn has_heartbeat(&self) -> bool {
+        self.heartbeat.is_on()
     }
 
     /// The open group is to be written soon, though nobody waits for it.

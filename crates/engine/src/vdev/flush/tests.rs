@@ -109,9 +109,9 @@ fn tree_of(disks: &[&Arc<Meddling>]) -> (VdevTree, Arc<TopVdev>) {
 fn what_a_durable_write_is_told_of_is_lost_for_the_group_too() {
     let disk = Meddling::new("d");
     let (tree, top) = tree_of(&[&disk]);
-    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
     disk.memory.faults.fail_flush(1);
-    assert!(write_range_durable(&device(&top), 8192, &[&[2; 4096]]).is_err());
+    assert!(write_range_durable(&device(&top), 8192, &[&[2; 4096]], 4).is_err());
     assert!(tree.has_lost_writes());
     assert!(tree.flush_all().is_err());
 }
@@ -121,13 +121,13 @@ fn what_a_durable_write_is_told_of_is_lost_for_the_group_too() {
 fn a_durable_write_that_fails_alone_loses_nothing_else() {
     let disk = Meddling::new("d");
     let (tree, top) = tree_of(&[&disk]);
-    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
     tree.flush_all().unwrap();
-    write_range_durable(&device(&top), 8192, &[&[2; 4096]]).unwrap();
+    write_range_durable(&device(&top), 8192, &[&[2; 4096]], 4).unwrap();
     disk.memory.faults.fail_flush(1);
-    assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]]).is_err());
+    assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]], 4).is_err());
     disk.memory.faults.fail_write(1);
-    assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]]).is_err());
+    assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]], 4).is_err());
     assert!(!tree.has_lost_writes());
     tree.flush_all().unwrap();
 }
@@ -137,14 +137,14 @@ fn a_durable_write_that_fails_alone_loses_nothing_else() {
 fn a_flush_during_which_another_one_fails_has_failed() {
     let disk = Meddling::new("d");
     let (tree, top) = tree_of(&[&disk]);
-    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
     disk.tell_another(&top);
     assert!(tree.flush_all().is_err());
     assert!(tree.has_lost_writes());
     // The good side of a mirror is enough.
     let sides = [Meddling::new("a"), Meddling::new("b")];
     let (tree, top) = tree_of(&[&sides[0], &sides[1]]);
-    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap();
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
     sides[0].tell_another(&top);
     tree.flush_all().unwrap();
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());

@@ -321,12 +321,11 @@ impl Leaf {
         action(disk).map_err(|cause| Error::new(ErrorKind::Io, format!("{}: {what}: {cause}", self.name)))
     }
 
-    /// The place of a data offset on the device (invariant 1 of the module).
+    /// The place of a data offset on the device (invariant 1 of the module). Offsets of the scratch area, which lies in front of the data, are negative.
     fn place(&self, offset: u64, length: u64) -> Result<u64> {
         let end = self.device_bytes().saturating_sub(label::END_BYTES);
-        offset
-            .checked_add(label::START_BYTES)
-            .filter(|at| at.checked_add(length).is_some_and(|last| last <= end))
+        Some(offset.wrapping_add(label::START_BYTES))
+            .filter(|at| *at >= label::BOOT_OFFSET && at.checked_add(length).is_some_and(|last| last <= end))
             .ok_or_else(|| error!(Io, "{}: {length} bytes at {offset:#x} are not on the device", self.name))
     }
 
@@ -414,7 +413,8 @@ impl Leaf {
             let most = if self.traffic.turns() { usize::MAX } else { self.queue.piece_bytes(class, &now) };
             let piece = left.take(most);
             self.write_with(class, RequestKind::Write, at, &piece, |disk, at| disk.write_vectored_at(&piece, at))?;
-            at += piece.iter().map(|buf| buf.len() as u64).sum::<u64>();
+            // An offset may be negative, up to the end of the scratch area.
+            at = at.wrapping_add(piece.iter().map(|buf| buf.len() as u64).sum::<u64>());
             if left.bufs.is_empty() {
                 return Ok(());
             }

@@ -2,11 +2,15 @@
 
 use std::ops::Range;
 
-use super::raidz::Raidz;
+use super::draid::Draid;
+use super::expanded::{Narrow, Reflow, Widths};
+use super::raidz::{Part, Raidz};
 use super::{Column, Content, IoMap, LeafId, Row, Side};
 
 /// A block of this size stands for all where the space that parity takes is left out of what users are told.
 const TYPICAL_BLOCK: u64 = 128 << 10;
+/// The group of the first blocks: what a vdev was made with.
+const FIRST_BIRTH: u64 = 0;
 
 /// A vdev below a top-level vdev, or that itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,22 +19,22 @@ pub enum Node {
     Leaf(u32),
     /// All children hold the same: a mirror, a device and what replaces it, a device and its spare.
     Same(Vec<Node>),
+    /// Room that the children of a dRAID vdev keep free.
+    Distributed {
+        /// Which of its spares.
+        spare: u64,
+        /// It has not all that it is to have.
+        is_behind: bool,
+    },
 }
 
 impl Node {
-    /// The leaves that have what is at `offset` of this vdev.
-    fn sides(&self, vdev: u32, offset: u64, sides: &mut Vec<Side>) {
-        match self {
-            Node::Leaf(leaf) => sides.push(Side { leaf: LeafId { vdev, leaf: *leaf }, offset }),
-            Node::Same(children) => children.iter().for_each(|child| child.sides(vdev, offset, sides)),
-        }
-    }
-
     /// The leaves of which one is enough to have all that is here.
     fn leaves(&self, leaves: &mut Vec<u32>) {
         match self {
             Node::Leaf(leaf) => leaves.push(*leaf),
             Node::Same(children) => children.iter().for_each(|child| child.leaves(leaves)),
+            Node::Distributed { .. } => {}
         }
     }
 }
@@ -39,7 +43,8 @@ impl Node {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Form {
     Same(Node),
-    Raidz(Raidz, Vec<Node>),
+    Raidz(Widths, u64, Vec<Node>),
+    Draid(Draid, Vec<Node>),
 }
 
 /// A top-level vdev, as far as I/O and space go.
@@ -50,6 +55,17 @@ pub struct Layout {
     form: Form,
 }
 
+/// An I/O of a top-level vdev.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub length: usize,
+    /// The group in which the block was written, or is.
+    pub birth: u64,
+}
+
 impl Layout {
     /// A top-level vdev of this number that is a leaf, or vdevs that hold the same.
     pub fn same(vdev: u32, ashift: u32, node: Node) -> Layout {
@@ -58,29 +74,94 @@ impl Layout {
 
     /// A top-level vdev of this number with the bytes in columns on `children`, `parity` of each block parity.
     pub fn raidz(vdev: u32, ashift: u32, parity: u64, children: Vec<Node>) -> Layout {
-        Layout { vdev, ashift, form: Form::Raidz(Raidz { width: children.len() as u64, parity, ashift }, children) }
+        Layout::expanded(vdev, ashift, parity, Widths::one(children.len() as u64), children)
     }
 
-    /// What `length` bytes at `offset` are in I/Os of leaves.
-    pub fn map(&self, offset: u64, length: usize) -> IoMap {
-        let sides = |node: &Node, offset| {
-            let mut sides = Vec::new();
-            node.sides(self.vdev, offset, &mut sides);
-            sides
-        };
+    /// As [`Layout::raidz`], where blocks are not all as wide as there are children.
+    pub fn expanded(vdev: u32, ashift: u32, parity: u64, widths: Widths, children: Vec<Node>) -> Layout {
+        Layout { vdev, ashift, form: Form::Raidz(widths, parity, children) }
+    }
+
+    /// A dRAID vdev of this number.
+    pub fn draid(vdev: u32, ashift: u32, draid: Draid, children: Vec<Node>) -> Layout {
+        Layout { vdev, ashift, form: Form::Draid(draid, children) }
+    }
+
+    /// Where `length` bytes at `offset` are that were written in the group `birth`.
+    pub fn map(&self, offset: u64, length: usize, birth: u64) -> IoMap {
+        self.map_while(&Wanted { offset, length, birth }, None, false)
+    }
+
+    /// What an I/O is in I/Os of leaves, while sectors are moved as `reflow` says; with `writes`, with all places where something has to be written.
+    pub fn map_while(&self, wanted: &Wanted, reflow: Option<Reflow>, writes: bool) -> IoMap {
+        let Wanted { offset, length, birth } = *wanted;
         match &self.form {
             Form::Same(node) => {
-                let column = Column { content: Content::Data(0..length), length, sides: sides(node, offset) };
-                IoMap { rows: vec![Row { columns: vec![column] }], length }
+                let column = Column { content: Content::Data(0..length), length, sector: 0, sides: self.sides(node, offset, None) };
+                IoMap { rows: vec![Row { columns: vec![column] }], length, ..IoMap::default() }
             }
-            Form::Raidz(raidz, children) => {
-                let columns = raidz.columns(offset, length as u64).into_iter();
-                let columns = columns.map(|part| {
-                    let sides = sides(&children[part.child], part.offset);
-                    Column { content: part.content, length: part.length, sides }
-                });
-                IoMap { rows: vec![Row { columns: columns.collect() }], length }
+            Form::Raidz(widths, parity, children) => {
+                let (width, parity) = (widths.of(birth), *parity);
+                if width == children.len() as u64 {
+                    let raidz = Raidz { width, parity, ashift: self.ashift };
+                    let row = self.row(children, None, raidz.columns(offset, length as u64));
+                    return IoMap { rows: vec![row], length, ..IoMap::default() };
+                }
+                let narrow = Narrow { width, children: children.len() as u64, parity, ashift: self.ashift };
+                let found = narrow.rows(offset, length, reflow);
+                let mut rows: Vec<Row> = found.rows.into_iter().map(|parts| self.row(children, None, parts)).collect();
+                if writes {
+                    rows.extend(found.shadows.into_iter().map(|parts| self.shadow(children, parts)));
+                }
+                IoMap { rows, length, widths: (widths.first()..=children.len() as u64).rev().collect(), ..IoMap::default() }
             }
+            Form::Draid(draid, children) => {
+                let rows = draid.rows(offset, length).into_iter();
+                IoMap { rows: rows.map(|parts| self.row(children, Some(draid), parts)).collect(), length, ..IoMap::default() }
+            }
+        }
+    }
+
+    fn row(&self, children: &[Node], draid: Option<&Draid>, parts: Vec<Part>) -> Row {
+        let column = |part: Part| {
+            let sides = if part.length == 0 { Vec::new() } else { self.sides(&children[part.child], part.offset, draid.map(|draid| (draid, children))) };
+            Column { content: part.content, length: part.length, sector: part.sector, sides }
+        };
+        Row { columns: parts.into_iter().map(column).collect() }
+    }
+
+    /// The same row in its other places, as far as it has any.
+    fn shadow(&self, children: &[Node], parts: Vec<(Part, bool)>) -> Row {
+        let column = |(part, is_there): (Part, bool)| {
+            let sides = if is_there { self.sides(&children[part.child], part.offset, None) } else { Vec::new() };
+            Column { content: part.content, length: part.length, sector: part.sector, sides }
+        };
+        Row { columns: parts.into_iter().map(column).collect() }
+    }
+
+    /// The leaves that have what is at `offset` of a child.
+    fn sides(&self, node: &Node, offset: u64, draid: Option<(&Draid, &[Node])>) -> Vec<Side> {
+        let mut sides = Vec::new();
+        let depth = draid.map_or(0, |(draid, _)| draid.shape().spares);
+        self.add_sides(node, offset, draid, (depth, false), &mut sides);
+        sides
+    }
+
+    /// `left`: how many spares may still stand for one another. `is_stale`: one of those on the way has not all that it is to have.
+    fn add_sides(&self, node: &Node, offset: u64, draid: Option<(&Draid, &[Node])>, (left, is_stale): (u64, bool), sides: &mut Vec<Side>) {
+        match (node, draid) {
+            (Node::Leaf(leaf), _) => {
+                let leaf = LeafId { vdev: self.vdev, leaf: *leaf };
+                if sides.iter().all(|side: &Side| side.leaf != leaf) {
+                    sides.push(Side { leaf, offset, is_stale });
+                }
+            }
+            (Node::Same(children), _) => children.iter().for_each(|child| self.add_sides(child, offset, draid, (left, is_stale), sides)),
+            (Node::Distributed { spare, is_behind }, Some((draid, children))) if left > 0 => {
+                let child = &children[draid.spare_child(*spare, offset)];
+                self.add_sides(child, offset, Some((draid, children)), (left - 1, is_stale || *is_behind), sides);
+            }
+            (Node::Distributed { .. }, _) => {}
         }
     }
 
@@ -93,7 +174,8 @@ impl Layout {
         };
         match &self.form {
             Form::Same(node) => (vec![leaves(node)], 0),
-            Form::Raidz(raidz, children) => (children.iter().map(leaves).collect(), raidz.parity as usize),
+            Form::Raidz(_, parity, children) => (children.iter().map(leaves).collect(), *parity as usize),
+            Form::Draid(draid, children) => (children.iter().map(leaves).collect(), draid.shape().parity as usize),
         }
     }
 
@@ -107,19 +189,30 @@ impl Layout {
         };
         let found = match &self.form {
             Form::Same(node) => Some(range).filter(|_| has(node)),
-            Form::Raidz(raidz, children) => {
+            // While sectors are moved to a new child nothing can be said.
+            Form::Raidz(widths, _, children) if widths.last() != children.len() as u64 => None,
+            Form::Raidz(_, parity, children) => {
                 let child = children.iter().position(has)?;
+                let raidz = Raidz { width: children.len() as u64, parity: *parity, ashift: self.ashift };
                 Some(raidz.on_child(child as u64, &range))
             }
+            // Each row has another order of the children.
+            Form::Draid(..) => None,
         };
         found.filter(|range| !range.is_empty())
+    }
+
+    /// Do all of its blocks have the same bytes on each leaf, with nothing to compute?
+    pub fn has_parity(&self) -> bool {
+        !matches!(self.form, Form::Same(_))
     }
 
     /// On how many disks the data of a large block lies.
     pub fn data_disks(&self) -> u64 {
         match &self.form {
             Form::Same(_) => 1,
-            Form::Raidz(raidz, _) => raidz.width - raidz.parity,
+            Form::Raidz(widths, parity, _) => widths.last() - parity,
+            Form::Draid(draid, _) => (draid.shape().disks() - draid.shape().parity).max(1),
         }
     }
 
@@ -127,7 +220,8 @@ impl Layout {
     pub fn leaf_bytes(&self, asize: u64) -> u64 {
         match &self.form {
             Form::Same(_) => asize,
-            Form::Raidz(raidz, _) => asize.div_ceil(raidz.width),
+            Form::Raidz(widths, ..) => asize.div_ceil(widths.last()),
+            Form::Draid(draid, _) => draid.leaf_bytes(asize),
         }
     }
 
@@ -135,26 +229,46 @@ impl Layout {
     pub fn asize_of(&self, leaf_bytes: u64) -> u64 {
         match &self.form {
             Form::Same(_) => leaf_bytes,
-            Form::Raidz(raidz, _) => leaf_bytes.saturating_mul(raidz.width),
+            Form::Raidz(widths, ..) => leaf_bytes.saturating_mul(widths.last()),
+            Form::Draid(draid, _) => draid.asize_of(leaf_bytes),
         }
     }
 
-    /// What `physical` bytes take on disk.
-    #[doc(alias = "vdev_psize_to_asize")]
-    pub fn allocated_size(&self, physical: u64) -> u64 {
+    /// All that is allocated begins at a multiple of so many bytes.
+    #[doc(alias = "vdev_get_astart")]
+    pub fn allocation_bytes(&self) -> u64 {
+        match &self.form {
+            Form::Same(_) | Form::Raidz(..) => 1 << self.ashift,
+            Form::Draid(draid, _) => draid.line_bytes(),
+        }
+    }
+
+    /// The fewest bytes of data that are worth being allocated.
+    #[doc(alias = "vdev_min_alloc")]
+    pub fn least_data(&self) -> u64 {
+        match &self.form {
+            Form::Same(_) | Form::Raidz(..) => 1 << self.ashift,
+            Form::Draid(draid, _) => draid.shape().data << self.ashift,
+        }
+    }
+
+    /// What `physical` bytes take on disk that are written in the group `birth`.
+    #[doc(alias = "vdev_psize_to_asize_txg")]
+    pub fn allocated_size(&self, physical: u64, birth: u64) -> u64 {
         match &self.form {
             Form::Same(_) => physical.next_multiple_of(1 << self.ashift),
-            Form::Raidz(raidz, _) => raidz.allocated_size(physical),
+            Form::Raidz(widths, parity, _) => Raidz { width: widths.of(birth), parity: *parity, ashift: self.ashift }.allocated_size(physical),
+            Form::Draid(draid, _) => draid.allocated_size(physical),
         }
     }
 
     /// What `allocated` bytes count in quotas and statistics.
     pub fn deflated_size(&self, allocated: u64) -> u64 {
-        deflated_size(allocated, |physical| self.allocated_size(physical))
+        deflated_size(allocated, |physical| self.allocated_size(physical, FIRST_BIRTH))
     }
 }
 
-/// What `allocated` bytes count in quotas and statistics, where so much is allocated for a physical size: without the
+/// What `allocated` bytes count in quotas and statistics, where so much was allocated for a physical size when the vdev was made: without the
 /// share of parity, and as if there were no other rounding than of a block of 128 KiB.
 #[doc(alias = "vdev_deflate_ratio")]
 pub fn deflated_size(allocated: u64, allocated_size: impl Fn(u64) -> u64) -> u64 {

@@ -14,8 +14,11 @@
 //!
 //! Writing needs one side of every column, except for as many columns of a row as it has parity ([`IoMap::is_written`]).
 //!
+//! Columns of some layouts have bytes behind what they have of the buffer, and whole columns may have nothing of it: such bytes are zeros, on disk too, and count in
+//! the parity. What is read there is compared, and never used.
+//!
 //! # Invariants
-//! 1. The columns of data of all rows are the buffer, each byte once.
+//! 1. The columns of data of all rows are the buffer, each byte once; when something is written to two places it is there twice.
 //! 2. The columns of parity stand in front of those of data in a row.
 //! 3. Nothing here does I/O, takes a lock or reads a clock.
 //!
@@ -24,7 +27,12 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::members::HeldRange;
+
+pub mod draid;
+mod expanded;
 mod layout;
 pub(super) mod mirror;
 mod raidz;
@@ -35,7 +43,8 @@ mod tests;
 
 use transform::parity;
 
-pub use layout::{Layout, Node, deflated_size};
+pub use expanded::{Reflow, SCRATCH_BYTES, Widths};
+pub use layout::{Layout, Node, Wanted, deflated_size};
 pub use mirror::View;
 pub use raidz::Raidz;
 pub use reading::{Answer, Ask, Reading, Verdict};
@@ -54,8 +63,10 @@ pub struct LeafId {
 pub struct Side {
     /// The leaf.
     pub leaf: LeafId,
-    /// The offset of the column in the data of the leaf.
+    /// The offset of the column in the data of the leaf. What lies in front of that, in the scratch area, has offsets that are negative.
     pub offset: u64,
+    /// It stands for a distributed spare that has not all that it is to have.
+    pub is_stale: bool,
 }
 
 /// What a column holds.
@@ -72,8 +83,10 @@ pub enum Content {
 pub struct Column {
     /// What it is.
     pub content: Content,
-    /// Its bytes on disk.
+    /// Its bytes on disk. 0: it is absent, and counts as zeros.
     pub length: usize,
+    /// The number of the sector, where columns are single sectors whose children have changed ([`Widths`]).
+    pub sector: u64,
     /// The leaves that have it.
     pub sides: Vec<Side>,
 }
@@ -89,6 +102,11 @@ impl Column {
 
     fn is_data(&self) -> bool {
         matches!(self.content, Content::Data(_))
+    }
+
+    /// Is it nothing but zeros, whatever the block is?
+    fn is_empty(&self) -> bool {
+        matches!(&self.content, Content::Data(range) if range.is_empty())
     }
 }
 
@@ -123,21 +141,46 @@ pub struct Position {
     pub side: usize,
 }
 
+/// Keeps a range of a vdev from being moved while an I/O of it is made.
+#[derive(Debug, Clone, Default)]
+pub struct Hold {
+    _range: Option<Arc<HeldRange>>,
+}
+
+impl Hold {
+    pub(in crate::vdev) fn new(range: HeldRange) -> Hold {
+        Hold { _range: Some(Arc::new(range)) }
+    }
+}
+
+/// Two I/Os are the same wherever they are held.
+impl PartialEq for Hold {
+    fn eq(&self, _: &Hold) -> bool {
+        true
+    }
+}
+
+impl Eq for Hold {}
+
 /// One I/O of a top-level vdev, as I/Os of leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IoMap {
-    /// One behind the other.
+    /// Mostly one behind the other.
     pub rows: Vec<Row>,
     /// Bytes of the buffer.
     pub length: usize,
+    /// Of how many children sectors may have been damaged together, most first; none: columns are damaged as they are.
+    pub widths: Vec<u64>,
+    /// What the I/O is of stays where it is while this is there.
+    pub hold: Hold,
 }
 
 impl IoMap {
     /// The same `length` bytes at `offset` of each of these leaves.
     pub fn mirror(leaves: impl IntoIterator<Item = LeafId>, offset: u64, length: usize) -> IoMap {
-        let sides = leaves.into_iter().map(|leaf| Side { leaf, offset }).collect();
-        let column = Column { content: Content::Data(0..length), length, sides };
-        IoMap { rows: vec![Row { columns: vec![column] }], length }
+        let sides = leaves.into_iter().map(|leaf| Side { leaf, offset, is_stale: false }).collect();
+        let column = Column { content: Content::Data(0..length), length, sector: 0, sides };
+        IoMap { rows: vec![Row { columns: vec![column] }], length, ..IoMap::default() }
     }
 
     /// Puts the rows of another I/O behind these: the bytes of both are one buffer.
@@ -198,7 +241,9 @@ impl IoMap {
     pub fn is_written(&self, has: impl Fn(Position) -> bool) -> bool {
         self.rows.iter().enumerate().all(|(row, columns)| {
             let is_on_a_side = |(column, found): (usize, &Column)| (0..found.sides.len()).any(|side| has(Position { row, column, side }));
-            let absent = columns.columns.iter().enumerate().filter(|found| !is_on_a_side(*found)).count();
+            // What has no place cannot be missing there.
+            let has_place = |(_, found): &(usize, &Column)| !found.sides.is_empty();
+            let absent = columns.columns.iter().enumerate().filter(has_place).filter(|found| !is_on_a_side(*found)).count();
             absent <= columns.parity()
         })
     }

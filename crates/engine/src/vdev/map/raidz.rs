@@ -18,7 +18,7 @@ use std::ops::Range;
 use super::Content;
 
 /// The bit of the address by which parity and the first column of data change places.
-const ROTATION_BIT: u64 = 1 << 20;
+pub(super) const ROTATION_BIT: u64 = 1 << 20;
 
 /// A vdev of several children with parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) struct Part {
     pub(super) offset: u64,
     pub(super) length: usize,
     pub(super) content: Content,
+    /// Its number among the sectors of the vdev, where that matters ([`super::Column::sector`]).
+    pub(super) sector: u64,
 }
 
 impl Raidz {
@@ -84,7 +86,7 @@ impl Raidz {
                 };
                 // The first column decides the line; those that go on from the first child are a line further down.
                 let line = first / self.width + u64::from(first % self.width + column >= self.width);
-                Part { child: (position % self.width) as usize, offset: line << self.ashift, length: size, content }
+                Part { child: (position % self.width) as usize, offset: line << self.ashift, length: size, content, sector: 0 }
             })
             .collect();
         if parity == 1

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use transform::parity;
 
-use super::{Content, IoMap, Position, Row, View, mirror};
+use super::{Column, Content, IoMap, LeafId, Position, Row, Side, View, mirror};
 
 /// The most combinations of answers that are tried: a checksum of each is computed.
 const COMBINATIONS_MAX: usize = 4096;
@@ -90,14 +90,60 @@ enum Pick {
     Given(usize),
     /// Parity and the other columns.
     Rebuilt,
-    /// It is parity that is not needed.
+    /// It is parity that is not needed, or zeros.
     Unused,
+}
+
+/// What may be wrong as a whole.
+#[derive(Debug, Clone, Copy)]
+enum Suspect {
+    /// A leaf.
+    Leaf(LeafId),
+    /// What was on one of so many children before it was moved.
+    Child { width: u64, child: u64 },
+}
+
+impl Suspect {
+    fn has(self, column: &Column) -> bool {
+        match self {
+            Suspect::Leaf(leaf) => column.sides.iter().all(|side| side.leaf == leaf),
+            Suspect::Child { width, child } => column.sector % width == child,
+        }
+    }
+}
+
+/// The sets of so many of the first numbers.
+struct Sets {
+    of: usize,
+    next: Option<Vec<usize>>,
+}
+
+impl Sets {
+    fn new(of: usize, count: usize) -> Sets {
+        Sets { of, next: (count <= of).then(|| (0..count).collect()) }
+    }
+
+    fn next(&mut self) -> Option<Vec<usize>> {
+        let found = self.next.take()?;
+        let count = found.len();
+        self.next = (0..count).rev().find(|place| found[*place] + count - place < self.of).map(|place| {
+            let mut next = found.clone();
+            (place..count).for_each(|at| next[at] = found[place] + 1 + at - place);
+            next
+        });
+        Some(found)
+    }
 }
 
 impl Reading {
     /// A read of what `map` says of the I/O at `offset`, where each leaf is as `view` says.
     pub fn new(map: &IoMap, offset: u64, view: impl Fn(super::LeafId) -> View) -> Reading {
-        let sides = map.sides().map(|(at, _, side)| Known { at, view: view(side.leaf), answer: None });
+        let known = |(at, _, side): (Position, &Column, Side)| {
+            let view = view(side.leaf);
+            let view = View { missed: view.missed || side.is_stale, behind: view.behind || side.is_stale, ..view };
+            Known { at, view, answer: None }
+        };
+        let sides = map.sides().map(known);
         Reading { offset, sides: sides.collect(), stage: Stage::Few }
     }
 
@@ -141,7 +187,7 @@ impl Reading {
         for (row, found) in map.rows.iter().enumerate() {
             let (mut absent, mut stale) = (0_usize, Vec::new());
             for (column, part) in found.columns.iter().enumerate() {
-                let Some(range) = part.range() else { continue };
+                let Some(range) = part.range().filter(|range| !range.is_empty()) else { continue };
                 if self.of(row, column).iter().any(Known::has_bytes) {
                     continue;
                 }
@@ -212,7 +258,7 @@ impl Reading {
     pub fn solve<E>(&mut self, map: &IoMap, buf: &mut [u8], verify: &mut dyn FnMut(&[u8]) -> Result<bool, E>) -> Result<bool, E> {
         let in_place = self.sides.iter().filter(|known| known.answer == Some(Answer::InPlace)).count();
         if in_place > 0 {
-            let data = map.rows.iter().flat_map(|row| &row.columns).filter(|column| column.is_data()).count();
+            let data = map.rows.iter().flat_map(|row| &row.columns).filter(|column| column.is_data() && !column.is_empty()).count();
             if in_place == data && verify(buf)? {
                 return Ok(true);
             }
@@ -221,6 +267,9 @@ impl Reading {
                 // The same once more would be as wrong.
                 return Ok(false);
             }
+        }
+        if !map.widths.is_empty() {
+            return self.solve_by_children(map, buf, verify);
         }
         let Some(rows) = self.choices(map) else { return Ok(false) };
         let mut turn = vec![0; rows.len()];
@@ -237,6 +286,56 @@ impl Reading {
             turn[digit] += 1;
         }
         Ok(false)
+    }
+
+    /// As [`Reading::solve`], where each sector is a column: a child that is wrong is so in many rows, so children are left out together, as they are now and as they were when
+    /// the vdev had fewer. Sets of few children first.
+    fn solve_by_children<E>(&self, map: &IoMap, buf: &mut [u8], verify: &mut dyn FnMut(&[u8]) -> Result<bool, E>) -> Result<bool, E> {
+        let mut leaves: Vec<LeafId> = map.sides().map(|(.., side)| side.leaf).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        let before = map.widths.iter().flat_map(|width| (0..*width).map(move |child| Suspect::Child { width: *width, child }));
+        let suspects: Vec<Suspect> = leaves.into_iter().map(Suspect::Leaf).chain(before).collect();
+        let parity = map.rows.iter().map(Row::parity).max().unwrap_or(0);
+        let mut left = COMBINATIONS_MAX;
+        for count in 0..=parity {
+            let mut sets = Sets::new(suspects.len(), count);
+            while let Some(set) = sets.next() {
+                let is_suspect = |column: &Column| set.iter().any(|index| suspects[*index].has(column));
+                let picks: Option<Vec<Vec<Pick>>> = map.rows.iter().enumerate().map(|(index, row)| self.without(index, row, &is_suspect)).collect();
+                let Some(picks) = picks else { continue };
+                for (row, picks) in map.rows.iter().zip(&picks) {
+                    self.assemble(row, picks, buf);
+                }
+                if verify(buf)? {
+                    return Ok(true);
+                }
+                left -= 1;
+                if left == 0 {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The columns of a row from what was given, but of those that are suspected. `None`: there is not enough.
+    fn without(&self, index: usize, row: &Row, is_suspect: &dyn Fn(&Column) -> bool) -> Option<Vec<Pick>> {
+        let given = |(column, part): (usize, &Column)| {
+            let answer = self.different(index, column).first().copied();
+            if part.is_empty() { Pick::Unused } else { answer.filter(|_| !is_suspect(part)).map_or(Pick::Rebuilt, Pick::Given) }
+        };
+        let mut picks: Vec<Pick> = row.columns.iter().enumerate().map(given).collect();
+        let (parity, data) = picks.split_at_mut(row.parity());
+        let mut wanted = data.iter().filter(|pick| **pick == Pick::Rebuilt).count();
+        for pick in parity {
+            if wanted > 0 && matches!(pick, Pick::Given(_)) {
+                wanted -= 1;
+            } else {
+                *pick = Pick::Unused;
+            }
+        }
+        (wanted == 0).then_some(picks)
     }
 
     /// The buffer is needed for combinations: what is in place in it is kept elsewhere.
@@ -283,7 +382,12 @@ impl Reading {
         let given = |pick: &Pick| if let Pick::Given(index) = pick { self.sides[*index].bytes() } else { None };
         let (parity, data) = picks.split_at(row.parity());
         let columns = &row.columns[parity.len()..];
-        let known: Vec<Option<&[u8]>> = data.iter().map(given).collect();
+        // What lies behind the bytes of the buffer is zeros, whatever was read there.
+        let own = |(pick, column): (&Pick, &Column)| {
+            let length = column.range().map_or(0, |range| range.len());
+            if *pick == Pick::Unused { Some(&[][..]) } else { given(pick).map(|bytes| &bytes[..length]) }
+        };
+        let known: Vec<Option<&[u8]>> = data.iter().zip(columns).map(own).collect();
         let mut rebuilt = if known.contains(&None) {
             let parity: Vec<(usize, &[u8])> = parity.iter().enumerate().filter_map(|(number, pick)| Some((number, given(pick)?))).collect();
             parity::rebuild(&parity, &known, columns.first().map_or(0, |column| column.length))
@@ -309,7 +413,10 @@ impl Reading {
             Some(Answer::InPlace) => Verdict::Right,
             Some(Answer::Bytes(bytes)) => {
                 let is_right = match &map.at(known.at).0.content {
-                    Content::Data(range) => bytes[..range.len()] == right[range.clone()] || is_right_too(bytes, range, right, verify),
+                    Content::Data(range) => {
+                        let (own, rest) = bytes.split_at(range.len());
+                        rest.iter().all(|byte| *byte == 0) && (own == &right[range.clone()] || is_right_too(own, range, right, verify))
+                    }
                     Content::Parity(number) => *bytes == parity[known.at.row][*number],
                 };
                 if is_right { Verdict::Right } else { Verdict::Wrong }
@@ -377,7 +484,9 @@ fn pick(row: &Row, columns: &[Vec<usize>], rebuilt: usize, picked: &mut Vec<Pick
     };
     let (may_be_more, may_be_enough) = (so_far < rebuilt, so_far + after >= rebuilt);
     let given = || columns[at].iter().map(|index| Pick::Given(*index));
-    let options: Vec<Pick> = if is_parity {
+    let options: Vec<Pick> = if row.columns[at].is_empty() {
+        if may_be_enough { vec![Pick::Unused] } else { Vec::new() }
+    } else if is_parity {
         given().filter(|_| may_be_more).chain(may_be_enough.then_some(Pick::Unused)).collect()
     } else {
         given().filter(|_| may_be_enough).chain(may_be_more.then_some(Pick::Rebuilt)).collect()

@@ -5,6 +5,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
+mod wide;
+
 fn leaves(count: u32) -> Vec<Node> {
     (0..count).map(Node::Leaf).collect()
 }
@@ -96,7 +98,7 @@ fn a_child_that_has_missed_a_block_is_not_asked_while_there_is_parity() {
         let layout = Layout::raidz(0, 9, parity, leaves(5 + parity as u32));
         for missed in (0..5 + parity as u32).map(|first| (first..first + parity as u32).map(|child| child % (5 + parity as u32)).collect::<Vec<u32>>()) {
             let data = noise(6144, &mut random);
-            let map = layout.map(512 * 40, data.len());
+            let map = layout.map(512 * 40, data.len(), 4);
             let mut disks = Disks::new(8, 1 << 16, &mut random);
             let old = disks.0.clone();
             disks.write(&map, &data);
@@ -131,7 +133,7 @@ fn raidz_columns_are_a_block_and_nothing_else() {
         let sector = 1_u64 << ashift;
         let offset = random.random_range(0..4096) * sector;
         let length = random.random_range(1..300) * 512_usize;
-        let map = layout.map(offset, length);
+        let map = layout.map(offset, length, 4);
         let [row] = map.rows.as_slice() else { panic!("one row") };
         let mut next = 0;
         for range in row.columns.iter().filter_map(Column::range) {
@@ -140,7 +142,7 @@ fn raidz_columns_are_a_block_and_nothing_else() {
         }
         assert_eq!((next, row.parity()), (length, parity as usize));
         // Sectors as the vdev counts them: child after child, from the address on.
-        let allocated = layout.allocated_size(length as u64) / sector;
+        let allocated = layout.allocated_size(length as u64, 4) / sector;
         let mut sectors: Vec<u64> = Vec::new();
         for (_, column, side) in map.sides() {
             let line = side.offset / sector;
@@ -159,13 +161,13 @@ fn raidz_columns_are_a_block_and_nothing_else() {
 fn raidz_columns_lie_where_they_do_on_disk() {
     let layout = Layout::raidz(0, 9, 1, leaves(3));
     let places = |offset, length| -> Vec<(u32, u64, usize)> {
-        layout.map(offset, length).sides().map(|(_, column, side)| (side.leaf.leaf, side.offset, column.length)).collect()
+        layout.map(offset, length, 4).sides().map(|(_, column, side)| (side.leaf.leaf, side.offset, column.length)).collect()
     };
     assert_eq!(places(0, 512), [(0, 0, 512), (1, 0, 512)]);
     assert_eq!(places(1024, 512), [(2, 0, 512), (0, 512, 512)]);
     assert_eq!(places(512, 1536), [(1, 0, 1024), (2, 0, 1024), (0, 512, 512)]);
     assert_eq!(places(1 << 20, 1024), [(0, 349_696, 512), (2, 349_184, 512), (1, 349_696, 512)]);
-    assert_eq!([512, 1024, 1536, 131_072].map(|size| layout.allocated_size(size)), [1024, 2048, 3072, 196_608]);
+    assert_eq!([512, 1024, 1536, 131_072].map(|size| layout.allocated_size(size, 4)), [1024, 2048, 3072, 196_608]);
     assert_eq!(layout.deflated_size(196_608), 384 * 341);
 }
 
@@ -177,7 +179,7 @@ fn raidz_finds_which_column_is_wrong() {
         for sectors in [1, 2, 3, 4, 9, 16] {
             let layout = Layout::raidz(0, 9, 1, leaves(width));
             let length = sectors * 512;
-            let map = layout.map(random.random_range(0..5000) * 512, length);
+            let map = layout.map(random.random_range(0..5000) * 512, length, 4);
             let data = noise(length, &mut random);
             let mut disks = Disks::new(width as usize, 4 << 20, &mut random);
             disks.write(&map, &data);
@@ -218,7 +220,7 @@ fn raidz_makes_up_for_as_many_columns_as_it_has_parity() {
         let layout = Layout::raidz(0, 9, parity, leaves(width));
         for sectors in [1, 3, 8] {
             let data = noise(sectors * 512, &mut random);
-            let map = layout.map(random.random_range(0..5000) * 512, data.len());
+            let map = layout.map(random.random_range(0..5000) * 512, data.len(), 4);
             let mut disks = Disks::new(width as usize, 4 << 20, &mut random);
             disks.write(&map, &data);
             let used: Vec<(Position, u32)> = map.sides().map(|(at, _, side)| (at, side.leaf.leaf)).collect();
@@ -262,7 +264,7 @@ fn a_column_may_have_several_sides() {
     let children = vec![Node::Leaf(0), Node::Same(vec![Node::Leaf(1), Node::Leaf(2)]), Node::Leaf(3)];
     let layout = Layout::raidz(0, 9, 1, children);
     let data = noise(4096, &mut random);
-    let map = layout.map(512, data.len());
+    let map = layout.map(512, data.len(), 4);
     let mut disks = Disks::new(4, 1 << 20, &mut random);
     disks.write(&map, &data);
     for (bad, gone) in [(1, 0), (2, 0), (1, 3), (2, 3)] {
@@ -285,7 +287,7 @@ fn a_column_may_have_several_sides() {
 fn a_mirror_asks_the_stale_last() {
     let mut random = ChaCha8Rng::seed_from_u64(23);
     let layout = Layout::same(0, 9, Node::Same(leaves(3)));
-    let (data, map) = (noise(2048, &mut random), layout.map(4096, 2048));
+    let (data, map) = (noise(2048, &mut random), layout.map(4096, 2048, 4));
     let mut disks = Disks::new(3, 1 << 16, &mut random);
     disks.write(&map, &data);
     let stale = |leaf: LeafId| View { missed: leaf.leaf == 0, ..View::IDLE };
@@ -306,7 +308,7 @@ fn a_mirror_asks_the_stale_last() {
 #[test]
 fn the_parts_of_a_block_are_combined() {
     let mut random = ChaCha8Rng::seed_from_u64(24);
-    let mirror = |offset, length| Layout::same(0, 9, Node::Same(leaves(2))).map(offset, length);
+    let mirror = |offset, length| Layout::same(0, 9, Node::Same(leaves(2))).map(offset, length, 4);
     let mut map = mirror(0, 1024);
     map.append(mirror(8192, 512));
     map.append(mirror(2048, 2048));
@@ -353,7 +355,7 @@ fn parity_is_asked_before_what_is_stale() {
     let mut random = ChaCha8Rng::seed_from_u64(26);
     for parity in 1..4_u64 {
         let width = parity as usize + 4;
-        let map = Layout::raidz(0, 9, parity, leaves(width as u32)).map(0, 4 * 512);
+        let map = Layout::raidz(0, 9, parity, leaves(width as u32)).map(0, 4 * 512, 4);
         let data = noise(map.length, &mut random);
         let mut disks = Disks::new(width, 8192, &mut random);
         disks.write(&map, &data);
@@ -380,7 +382,7 @@ fn parity_is_asked_before_what_is_stale() {
 #[test]
 fn what_is_stale_is_asked_when_parity_is_lost() {
     let mut random = ChaCha8Rng::seed_from_u64(27);
-    let map = Layout::raidz(0, 9, 1, leaves(4)).map(0, 3 * 512);
+    let map = Layout::raidz(0, 9, 1, leaves(4)).map(0, 3 * 512, 4);
     let data = noise(map.length, &mut random);
     let mut disks = Disks::new(4, 8192, &mut random);
     disks.write(&map, &data);

@@ -11,6 +11,7 @@
 //! be refused for it.
 
 mod exchange;
+mod moving;
 pub(super) mod outage;
 mod reshape;
 mod snapshot;
@@ -18,4 +19,6 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::vdev) use moving::HeldRange;
+pub use moving::{Moves, Moving};
 pub use snapshot::Members;

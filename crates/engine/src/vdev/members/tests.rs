@@ -42,7 +42,7 @@ fn settle(top: &Arc<TopVdev>, map: &IoMap, failed: &[u32]) -> bool {
 fn a_number_is_never_another_device() {
     let (tree, top) = top_of(&["a", "b"]);
     let guids: Vec<u64> = top.leaves().iter().map(|leaf| leaf.guid()).collect();
-    let before = top.io_map(0, 512).unwrap();
+    let before = top.io_map(0, 512, 4).unwrap();
     let gone = top.detach_leaf(guids[0]).unwrap();
     assert_eq!((gone.number(), top.kind(), top.leaves().len()), (0, VdevKind::File, 1));
     let last = top.leaves()[0].clone();
@@ -56,8 +56,8 @@ fn a_number_is_never_another_device() {
     assert!(!last.is_behind(), "what nobody has is written again");
     assert_eq!(top.open_leaf(LeafId { vdev: 0, leaf: 0 }).err().map(|error| error.kind()), Some(ErrorKind::NoDevice));
     let device: Arc<dyn BlockDevice> = top.clone();
-    write_range(&device, Class::AsyncWrite, 0, &[&[1; 512]]).unwrap();
-    assert_eq!(top.io_map(0, 512).unwrap().sides().map(|(.., side)| side.leaf.leaf).collect::<Vec<_>>(), [1, 2]);
+    write_range(&device, Class::AsyncWrite, 0, &[&[1; 512]], 4).unwrap();
+    assert_eq!(top.io_map(0, 512, 4).unwrap().sides().map(|(.., side)| side.leaf.leaf).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_device_goes_only_if_the_others_have_everything() {
     assert_eq!((top.kind(), top.guid(), top.config().children.len()), (VdevKind::Replacing, 77, 2));
     assert_eq!(top.detach_leaf(first.guid()).err().unwrap().kind(), ErrorKind::Busy);
     // What was written before the new device came, and is judged afterwards.
-    let map = top.io_map(0, 512).unwrap();
+    let map = top.io_map(0, 512, 4).unwrap();
     new.set_behind(false);
     assert!(settle(&top, &map, &[new.number()]));
     assert_eq!(top.detach_leaf(first.guid()).err().unwrap().kind(), ErrorKind::Busy, "a write failed on the new one");

@@ -23,7 +23,7 @@ impl BlockIo {
     /// # Errors
     /// `Invalid` when a pointer is to no plain block of that length, and those of the devices.
     pub fn write_log(self: &Arc<Self>, blocks: &[(BlkPtr, Vec<u8>)], durable: bool) -> Result<bool> {
-        let mut parts: Vec<(Vec<Dva>, Cow<'_, [u8]>, bool)> = Vec::new();
+        let mut parts: Vec<(Vec<Dva>, Cow<'_, [u8]>, bool, u64)> = Vec::new();
         for (bp, bytes) in blocks {
             let data = match bp.decode()? {
                 BlockPointer::Data(data) if !data.is_gang() && data.physical_size >= bytes.len() as u64 => data,
@@ -34,22 +34,22 @@ impl BlockIo {
             if is_alone {
                 bytes.to_mut().resize(data.physical_size as usize, 0);
             }
-            parts.push((data.dvas().to_vec(), bytes, is_alone));
+            parts.push((data.dvas().to_vec(), bytes, is_alone, data.physical_birth));
         }
         let mut runs: Vec<LogRun<'_>> = Vec::new();
-        for (dvas, bytes, is_alone) in &parts {
+        for (dvas, bytes, is_alone, birth) in &parts {
             if *is_alone || runs.last_mut().is_none_or(|run| !run.takes(dvas, bytes)) {
-                runs.push(LogRun::new(dvas, bytes));
+                runs.push(LogRun::new(dvas, bytes, *birth));
             }
         }
         let at_once = durable && runs.len() == 1;
         let device = runs.first().and_then(|run| self.device(*run.dvas.first()?).ok());
         match device.as_ref().and_then(|device| device.beside_writes()).filter(|_| runs.len() > 1) {
-            None => runs.iter().map(|run| self.write_log_run(&run.dvas, &run.parts, at_once)).collect::<Vec<_>>(),
+            None => runs.iter().map(|run| self.write_log_run(&run.dvas, &run.parts, at_once, run.birth)).collect::<Vec<_>>(),
             Some(crew) => {
-                let owned = runs.iter().map(|run| (run.dvas.clone(), run.parts.concat())).collect();
+                let owned = runs.iter().map(|run| (run.dvas.clone(), run.parts.concat(), run.birth)).collect();
                 let io = self.clone();
-                crew.map(owned, move |(dvas, bytes): (Vec<Dva>, Vec<u8>)| io.write_log_run(&dvas, &[&bytes], at_once))
+                crew.map(owned, move |(dvas, bytes, birth): (Vec<Dva>, Vec<u8>, u64)| io.write_log_run(&dvas, &[&bytes], at_once, birth))
             }
         }
         .into_iter()
@@ -58,9 +58,9 @@ impl BlockIo {
     }
 
     /// When a device fails, that is the answer: there is another way to be safe.
-    fn write_log_run(self: &Arc<Self>, dvas: &[Dva], parts: &[&[u8]], durable: bool) -> Result<()> {
-        let write = |dva: &Dva| write_range_durable(&self.device(*dva)?, dva.offset, parts).within(|| format!("block at {dva}"));
-        let written = if durable { dvas.iter().try_for_each(write) } else { self.write_run(dvas, parts, Class::SyncWrite, false) };
+    fn write_log_run(self: &Arc<Self>, dvas: &[Dva], parts: &[&[u8]], durable: bool, birth: u64) -> Result<()> {
+        let write = |dva: &Dva| write_range_durable(&self.device(*dva)?, dva.offset, parts, birth).within(|| format!("block at {dva}"));
+        let written = if durable { dvas.iter().try_for_each(write) } else { self.write_run(dvas, parts, (Class::SyncWrite, false), birth) };
         written.inspect_err(|_| self.avoid_log_device(dvas))
     }
 }
@@ -71,14 +71,16 @@ struct LogRun<'a> {
     dvas: Vec<Dva>,
     /// The last block, whose bytes may be less than its room.
     last: Vec<Dva>,
+    /// The group in which the first was allocated.
+    birth: u64,
     /// So many bytes.
     bytes: u64,
     parts: Vec<&'a [u8]>,
 }
 
 impl<'a> LogRun<'a> {
-    fn new(dvas: &[Dva], bytes: &'a [u8]) -> LogRun<'a> {
-        LogRun { dvas: dvas.to_vec(), last: dvas.to_vec(), bytes: bytes.len() as u64, parts: vec![bytes] }
+    fn new(dvas: &[Dva], bytes: &'a [u8], birth: u64) -> LogRun<'a> {
+        LogRun { dvas: dvas.to_vec(), last: dvas.to_vec(), birth, bytes: bytes.len() as u64, parts: vec![bytes] }
     }
 
     /// Takes the next block, if it begins where the room of the last one ends, of which not much was left.
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn only_our_own_room_is_written() {
         let (block, small) = ([1; 8192], [2; 512]);
-        let mut run = LogRun::new(&[Dva::new(0, 1 << 20, 8192)], &block);
+        let mut run = LogRun::new(&[Dva::new(0, 1 << 20, 8192)], &block, 4);
         let behind = 8192 + (1 << 20);
         assert!(!run.takes(&[Dva::new(1, behind, 8192)], &small), "another vdev");
         assert!(!run.takes(&[Dva::new(0, behind + 4096, 8192)], &small), "there is something between");

@@ -120,10 +120,10 @@ impl BlockIo {
         // Of a gang block only its header says where it is.
         data.is_gang() || data.dvas().iter().any(|dva| {
             let Ok(device) = self.device(*dva) else { return true };
-            let Ok(map) = device.io_map(dva.offset, data.physical_size as usize) else { return true };
+            let Ok(map) = device.io_map(dva.offset, data.physical_size as usize, data.physical_birth) else { return true };
             map.sides().any(|(_, _, side)| {
                 let view = device.view(side.leaf, data.physical_birth);
-                view.missed && view.readable
+                (view.missed || side.is_stale) && view.readable
             })
         })
     }

@@ -200,11 +200,11 @@ fn pools_and_their_properties() {
     assert_eq!(value(&mut rig, "health"), Some(("ONLINE".into(), Source::None)));
     assert_eq!(value(&mut rig, "failmode"), Some((Value::Number(0), Source::Default)));
     assert_eq!(value(&mut rig, "feature@lz4_compress"), Some(("active".into(), Source::Local)));
-    assert_eq!(value(&mut rig, "feature@draid"), Some(("disabled".into(), Source::Local)));
+    assert_eq!(value(&mut rig, "feature@fast_dedup"), Some(("disabled".into(), Source::Local)));
     let set = |rig: &mut Rig, settings: Vec<Setting>| rig.pools.pool_set(PoolSet { name: "tank".into(), settings });
     set(&mut rig, vec![Setting::new("failmode", 1), Setting::new("comment", "second"), Setting::new("a:b", "c"), Setting::new("bootfs", "tank")]).unwrap();
     assert_eq!(kind(set(&mut rig, vec![Setting::new("size", 1)])), FailureKind::ReadOnlyProperty);
-    assert_eq!(kind(set(&mut rig, vec![Setting::new("feature@draid", "enabled")])), FailureKind::Unsupported);
+    assert_eq!(kind(set(&mut rig, vec![Setting::new("feature@fast_dedup", "enabled")])), FailureKind::Unsupported);
     rig.export("tank");
     assert!(rig.pools.is_empty());
 

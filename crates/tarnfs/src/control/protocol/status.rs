@@ -345,6 +345,25 @@ pub struct RemovalStatus {
     pub mapping_memory: u64,
 }
 
+/// The last time that RAID-Z got a device more. Times in seconds since 1970, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpansionStatus {
+    /// How far it is.
+    pub state: ScanState,
+    /// The number of the vdev.
+    pub vdev: u64,
+    /// Begin.
+    pub start_time: u64,
+    /// End.
+    pub end_time: u64,
+    /// Bytes to move.
+    pub to_move: u64,
+    /// Bytes moved.
+    pub moved: u64,
+    /// It waits until devices are repaired.
+    pub waits: bool,
+}
+
 /// Deduplication tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DedupStatus {
@@ -384,6 +403,9 @@ pub struct PoolStatus {
     /// The last removal of a top-level vdev, if there was one.
     #[serde(default)]
     pub removal: Option<RemovalStatus>,
+    /// The last time that RAID-Z got a device more, if it ever did.
+    #[serde(default)]
+    pub expansion: Option<ExpansionStatus>,
     /// Deduplication, if it is used.
     pub dedup: Option<DedupStatus>,
     /// Known data errors; `None` when they cannot be counted.

@@ -89,7 +89,7 @@ fn attach_or_replace(session: &mut Session<'_>, words: &[String], replace: bool)
         FAILED
     })?;
     if flags.wait {
-        wait_until(session, name, |pool| if replace { !is_replacing(pool) } else { !is_resilvering(pool) })?;
+        wait_until(session, name, |pool| if replace { !is_replacing(pool) } else { !is_resilvering(pool) && !is_expanding(pool) })?;
     }
     Ok(0)
 }
@@ -120,6 +120,10 @@ fn is_replacing(pool: &PoolStatus) -> bool {
 fn is_resilvering(pool: &PoolStatus) -> bool {
     use tarnfs::control::{ScanFunction, ScanState};
     pool.scan.as_ref().is_some_and(|scan| scan.function == ScanFunction::Resilver && scan.state == ScanState::Scanning)
+}
+
+fn is_expanding(pool: &PoolStatus) -> bool {
+    pool.expansion.as_ref().is_some_and(|expansion| expansion.state == tarnfs::control::ScanState::Scanning)
 }
 
 /// Waits until the pool is as it should be, or is gone.

@@ -117,6 +117,9 @@ fn going_on(session: &mut Session<'_>, name: &str) -> Result<Vec<(&'static str, 
         let activity = if scan.function == ScanFunction::Resilver { "resilver" } else { "scrub" };
         left.push((activity, scan.to_examine.saturating_sub(scan.issued)));
     }
+    if let Some(expansion) = status.expansion.filter(|expansion| expansion.state == ScanState::Scanning) {
+        left.push(("raidz_expand", expansion.to_move.saturating_sub(expansion.moved)));
+    }
     for (activity, of) in [("initialize", (|stats| stats.initialize) as fn(&VdevStats) -> Option<LeafWorkStatus>), ("trim", |stats| stats.trim)] {
         let mut active = Vec::new();
         gather(&status.root, of, &mut active);

@@ -12,7 +12,7 @@ use engine::pool::auxiliary::{AuxiliaryKind, NewAuxiliary};
 use engine::pool::config::{PoolState, VERSION_BEFORE_FEATURES, VERSION_FEATURES};
 use engine::pool::import::discover;
 use engine::pool::prop_table::find;
-use engine::vdev::{Bias, NewLeaf, NewTop};
+use engine::vdev::{Bias, DraidColumns, NewLeaf, NewTop};
 use ondisk::feature::{Feature, Support};
 
 use crate::control::pools::zfs::quotas;
@@ -203,14 +203,14 @@ impl NewDevices {
                 }
             };
             let children = || spec.children.iter().map(leaf_path).collect::<Result<Vec<PathBuf>, Failure>>();
-            let (paths, parity) = match spec.kind {
-                VdevKind::Disk | VdevKind::File => (vec![leaf_path(spec)?], 0),
-                VdevKind::Mirror if !spec.children.is_empty() => (children()?, 0),
-                VdevKind::Raidz { parity } if parity != 0 => (children()?, parity),
-                VdevKind::Draid { .. } => return Err(not_yet("draid vdevs are")),
+            let (paths, parity, draid) = match spec.kind {
+                VdevKind::Disk | VdevKind::File => (vec![leaf_path(spec)?], 0, None),
+                VdevKind::Mirror if !spec.children.is_empty() => (children()?, 0, None),
+                VdevKind::Raidz { parity } if parity != 0 => (children()?, parity, None),
+                VdevKind::Draid { parity, data, spares, .. } if parity != 0 => (children()?, parity, Some(DraidColumns { data, spares })),
                 _ => return Err(Failure::new(FailureKind::BadVdevs)),
             };
-            devices.tops.push(VdevPaths { paths, parity, bias });
+            devices.tops.push(VdevPaths { paths, parity, draid, bias });
         }
         Ok(devices)
     }
@@ -257,6 +257,7 @@ fn command_line(create: &PoolCreate) -> String {
         words.extend(match spec.kind {
             VdevKind::Mirror => Some("mirror".to_owned()),
             VdevKind::Raidz { parity } => Some(format!("raidz{parity}")),
+            VdevKind::Draid { parity, data, children, spares } => Some(format!("draid{parity}:{data}d:{children}c:{spares}s")),
             _ => None,
         });
         let leaves = spec.path.iter().chain(spec.children.iter().filter_map(|child| child.path.as_ref()));

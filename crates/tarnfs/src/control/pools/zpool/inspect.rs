@@ -2,6 +2,7 @@
 
 use engine::error::Result;
 use engine::pool::Removal;
+use engine::pool::expansion::ExpansionProgress;
 use engine::pool::checkpoint::Checkpoint;
 use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_FINISHED};
 
@@ -12,7 +13,7 @@ use crate::Pool;
 use crate::control::pools::{Failure, Imported};
 use crate::control::scan;
 use crate::control::{
-    CheckpointState, CheckpointStatus, PoolState, PoolStatus, RemovalStatus, ScanState, VdevStatus,
+    CheckpointState, CheckpointStatus, ExpansionStatus, PoolState, PoolStatus, RemovalStatus, ScanState, VdevStatus,
 };
 
 /// What `zpool status` shows.
@@ -42,6 +43,7 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
         scan: if suspended { None } else { scrub::last_scan(pool)? },
         checkpoint: if suspended { None } else { checkpoint(pool, &root)? },
         removal: if suspended { None } else { engine.last_removal()?.map(removal) },
+        expansion: engine.expansion_progress().map(expansion),
         root,
         dedup: None,
         error_count: if suspended { None } else { Some(error_log::count(pool)?) },
@@ -56,6 +58,12 @@ fn checkpoint(pool: &Pool, root: &VdevStatus) -> Result<Option<CheckpointStatus>
     let state = |discarding| if discarding { CheckpointState::Discarding } else { CheckpointState::Exists };
     let status = |checkpoint: Checkpoint| CheckpointStatus { state: state(checkpoint.discarding), start_time: checkpoint.time, space };
     Ok(pool.engine().checkpoint()?.map(status))
+}
+
+fn expansion(progress: ExpansionProgress) -> ExpansionStatus {
+    let ExpansionProgress { vdev, is_done, start_time, end_time, to_move, moved, waits } = progress;
+    let state = if is_done { ScanState::Finished } else { ScanState::Scanning };
+    ExpansionStatus { state, vdev, start_time, end_time, to_move, moved, waits }
 }
 
 fn removal(removal: Removal) -> RemovalStatus {

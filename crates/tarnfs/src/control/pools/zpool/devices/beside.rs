@@ -131,8 +131,10 @@ impl Pools {
     /// Whether what comes in is a hot spare.
     fn attach(&self, imported: &Imported, tree: &VdevConfig, attach: &DeviceAttach) -> Result<bool, Failure> {
         let engine = imported.pool.engine();
-        let found = leaf_of(tree, &attach.device, "can only attach to mirrors and top-level disks")?;
-        if attach.sequential {
+        let named = find(tree, &attach.device)?;
+        let expands = named.kind == VdevKind::Raidz && !attach.replace;
+        let found = if expands { named } else { leaf_of(tree, &attach.device, "can only attach to mirrors and top-level disks")? };
+        if attach.sequential && !expands {
             return Err(not_yet("sequential reconstruction (-s) is"));
         }
         let property = || engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok());
@@ -141,6 +143,13 @@ impl Pools {
             give_up_overwritten(engine, found.guid, &attach.new)?;
         }
         let away = engine.vdevs.leaves().into_iter().filter(|leaf| !leaf.is_open()).map(|leaf| leaf.guid()).collect::<Vec<_>>();
+        if expands {
+            if attach.sequential {
+                return Err(Failure::with(FailureKind::BadDevice, "raidz_expansion does not support sequential reconstruction"));
+            }
+            let leaf = self.claim_device(&attach.new, attach.force, &|_| false)?;
+            return engine.expand_raidz(found.guid, leaf, ashift).map(|()| false).map_err(|error| expansion_failure(&error));
+        }
         let spare = self.spare_of(imported, &disk::footprint(&attach.new.to_string_lossy())).filter(|_| attach.replace);
         let stands_in = tree.parent_of(found.guid).is_some_and(|group| group.kind == VdevKind::Spare) && found.flag(key::IS_SPARE);
         if attach.replace && stands_in && spare.is_none() {
@@ -191,6 +200,14 @@ fn check_not_auxiliary(engine: &engine::pool::Pool, tree: &VdevConfig, device: &
         Err(Failure::with(FailureKind::BadDevice, "device is in use as a cache"))
     } else {
         Ok(())
+    }
+}
+
+fn expansion_failure(error: &Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Busy | ErrorKind::NoDevice => Failure::with(FailureKind::BadDevice, words(error)),
+        ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+        _ => other_failure(error),
     }
 }
 

@@ -1,0 +1,148 @@
+//! The piece of an expansion that is done in one group.
+
+use std::sync::Arc;
+
+use ondisk::uberblock::ScratchState;
+
+use super::copy::Children;
+use super::{begin_end_sync, key, scratch};
+use crate::alloc::RangeTree;
+use crate::dmu::SyncTx;
+use crate::error::Result;
+use crate::pool::sync::writer::GroupWriter;
+use crate::tunables::Parameter;
+use crate::vdev::map::Reflow;
+use crate::vdev::{Moves, TopVdev};
+
+/// A piece lasts no longer than this while somebody waits for the group, and in no case longer than that.
+const WAITED_NS: u64 = 50_000_000;
+const LONGEST_NS: u64 = 2_000_000_000;
+
+/// Moves some sectors, in the first pass, when the datasets of the group are written.
+///
+/// # Errors
+/// What stops the pool.
+pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
+    let expansion = writer.expansion();
+    let Some((top, moves)) = expansion.running() else { return Ok(()) };
+    if expansion.state.lock().begun >= tx.txg() {
+        return Ok(());
+    }
+    let Some(reflow) = moves.reflow() else { return Ok(()) };
+    let end = top.metaslab_count() << top.metaslab_shift();
+    let moved = if reflow.synced >= end {
+        begin_end_sync::end(writer, &top, &moves, end, tx)?
+    } else {
+        step(writer, &top, &moves, (reflow, end), tx)?
+    };
+    expansion.state.lock().is_stuck = !moved;
+    Ok(())
+}
+
+/// Whether sectors were moved.
+fn step(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, (reflow, end): (Reflow, u64), tx: &SyncTx<'_>) -> Result<bool> {
+    let expansion = writer.expansion();
+    let children = Children::whole(top);
+    expansion.change_progress(|progress| progress.waits = children.is_none());
+    let Some(children) = children else { return Ok(false) };
+    let most = writer.layers().context.tunables.now(Parameter::ExpandBytesMax);
+    let copied = || expansion.state.lock().progress.map_or(0, |progress| progress.moved);
+    if most != 0 && copied() >= most {
+        return Ok(false);
+    }
+    let moved = if reflow.moved == 0 {
+        scratch::move_first(writer, top, moves, &children)?
+    } else {
+        Piece { writer, top, moves, children: &children, tx }.run(reflow, end)?
+    };
+    if moved {
+        writer.layers().mos().zap_set_u64(top.zap(), key::BYTES_COPIED, copied(), tx)?;
+    }
+    // What is moved already waits for a group to be on disk.
+    Ok(moved || reflow.moved > reflow.synced)
+}
+
+struct Piece<'a> {
+    writer: &'a GroupWriter,
+    top: &'a Arc<TopVdev>,
+    moves: &'a Moves,
+    children: &'a Children,
+    tx: &'a SyncTx<'a>,
+}
+
+impl Piece<'_> {
+    /// Moves sectors from where that was done last, one range after the other, as far as it may go. Whether it has.
+    fn run(&self, reflow: Reflow, end: u64) -> Result<bool> {
+        let ashift = self.top.ashift();
+        let limit = (self.children.limit(reflow.synced >> ashift) << ashift).min(end);
+        let metaslab = 1 << self.top.metaslab_shift();
+        let began = self.now();
+        let mut moved = reflow.moved;
+        while moved < limit {
+            // A metaslab at a time: its free space is looked at while nobody uses it.
+            let until = limit.min((moved / metaslab + 1) * metaslab);
+            // Before the range is kept free: its space map may lie there.
+            if let Some(maps) = &self.writer.layers().space_maps
+                && let Err(error) = maps.bring_in(self.top.id() as u32, moved)
+            {
+                tracing::warn!(%error, "what is free in a metaslab is not known: all of it is moved");
+            }
+            let Some(moving) = self.moves.begin(moved..until) else { break };
+            let reached = self.move_range(moved, until, began)?;
+            moving.set(Some(Reflow { moved: reached, ..reflow }));
+            drop(moving);
+            let stopped = reached < until;
+            moved = reached;
+            if stopped || self.is_over(began) {
+                break;
+            }
+        }
+        if moved > reflow.moved {
+            self.writer.expansion().set_reflow(ScratchState::SyncedReflow, moved);
+        }
+        Ok(moved > reflow.moved)
+    }
+
+    /// Moves what is in use of a range, and returns how far it came: not to the end, if a device fails or it takes long.
+    fn move_range(&self, start: u64, end: u64, began: u64) -> Result<u64> {
+        let used = self.used(start, end)?;
+        let ashift = self.top.ashift();
+        for (offset, size) in used.segments() {
+            let (mut sector, last) = (offset >> ashift, (offset + size) >> ashift);
+            while sector < last {
+                let next = last.min(sector + self.children.chunk());
+                if let Err(error) = self.children.copy(sector..next) {
+                    tracing::warn!(%error, "sectors could not be moved: the expansion waits");
+                    return Ok(sector << ashift);
+                }
+                self.writer.expansion().change_progress(|progress| progress.moved += (next - sector) << ashift);
+                sector = next;
+                if self.is_over(began) {
+                    return Ok(sector << ashift);
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    /// What is in use of a range of one metaslab.
+    fn used(&self, start: u64, end: u64) -> Result<RangeTree> {
+        if let Some(maps) = &self.writer.layers().space_maps
+            && let Some(used) = maps.used_now(self.top.id() as u32, start, end)?
+        {
+            return Ok(used);
+        }
+        let mut all = RangeTree::new();
+        all.add(start, end - start)?;
+        Ok(all)
+    }
+
+    fn now(&self) -> u64 {
+        self.writer.layers().context.host.now_ns()
+    }
+
+    fn is_over(&self, began: u64) -> bool {
+        let (passed, groups) = (self.now().saturating_sub(began), &self.writer.layers().context.groups);
+        passed >= LONGEST_NS || passed >= WAITED_NS && groups.wanted_txg() >= self.tx.txg()
+    }
+}

@@ -1,0 +1,128 @@
+//! The first sectors, which are moved through the scratch area.
+//!
+//! # Theory
+//! See [`super`]. The order is what counts: scratch area, flush, uberblock, flush; places, flush, uberblock, flush.
+
+use std::sync::Arc;
+
+use ondisk::uberblock::{RaidzReflow, ScratchState};
+
+use super::copy::Children;
+use crate::bail;
+use crate::error::{Result, Within};
+use crate::pool::sync::writer::GroupWriter;
+use crate::txg::TXG_INITIAL;
+use crate::vdev::label::write_uberblock_everywhere;
+use crate::vdev::map::{Reflow, SCRATCH_BYTES};
+use crate::vdev::{Class, Leaf, Moves, TopVdev};
+
+/// Groups that are under way at the same time.
+const GROUPS_UNDER_WAY: u64 = 3;
+
+/// The bytes of each child that go through the scratch area.
+fn bytes_of_child(ashift: u32) -> u64 {
+    SCRATCH_BYTES >> ashift << ashift
+}
+
+/// Is the scratch area large enough for so many children?
+#[doc(alias = "vdev_raidz_attach_check")]
+pub(super) fn is_enough_for(children: u64, ashift: u32) -> bool {
+    children << ashift <= SCRATCH_BYTES
+}
+
+/// Moves the first sectors, in the sync thread. `false`: not now. The whole of it is done, or the pool stops: between the uberblocks nobody else may write.
+///
+/// # Errors
+/// What stops the pool.
+#[doc(alias = "raidz_reflow_scratch_sync")]
+pub(super) fn move_first(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, children: &Children) -> Result<bool> {
+    let own = bytes_of_child(top.ashift());
+    let bytes = own * children.leaves.len() as u64;
+    // With the old places of all of it.
+    let Some(moving) = moves.begin(0..2 * bytes) else { return Ok(false) };
+    let Ok(sectors) = children.read(0..bytes >> top.ashift(), children.leaves.len() as u64 - 1) else { return Ok(false) };
+    for (child, offset, parts) in children.parts(0, &sectors) {
+        if children.leaves[child].write(Class::AsyncWrite, offset.wrapping_sub(SCRATCH_BYTES), &parts).is_err() {
+            return Ok(false);
+        }
+    }
+    if top.flush().is_err() {
+        return Ok(false);
+    }
+    say(writer, ScratchState::Valid, bytes)?;
+    put_into_place(writer, top, children, &sectors)?;
+    say(writer, ScratchState::Synced, bytes)?;
+    moving.set(Some(Reflow { synced: bytes, moved: bytes, in_scratch: false }));
+    writer.expansion().set_reflow(ScratchState::SyncedReflow, bytes);
+    writer.expansion().change_progress(|progress| progress.moved += bytes);
+    Ok(true)
+}
+
+/// Writes the places of sectors that are in the scratch area, when a pool is opened.
+///
+/// # Errors
+/// Too many devices are not there, or fail.
+#[doc(alias = "vdev_raidz_reflow_copy_scratch")]
+pub(super) fn restore(writer: &GroupWriter, top: &Arc<TopVdev>) -> Result<()> {
+    let bytes = writer.uberblock().raidz_reflow.offset();
+    let children = Children::all(top)?;
+    let count = children.leaves.len() as u64;
+    if bytes == 0 || !bytes.is_multiple_of(count << top.ashift()) || bytes / count > SCRATCH_BYTES {
+        bail!(Corrupt, "vdev {}: {bytes} bytes in the scratch area of {count} devices", top.id());
+    }
+    let mut failed = 0;
+    for leaf in &children.leaves {
+        let mut own = vec![0; (bytes / count) as usize];
+        let offset = 0_u64.wrapping_sub(SCRATCH_BYTES);
+        let done = leaf.read(Class::Scrub, offset, &mut own).and_then(|()| leaf.write(Class::AsyncWrite, 0, &[&own]));
+        if done.is_err() {
+            failed += 1;
+            has_missed_all(writer, leaf);
+        }
+    }
+    check_failures(top, failed)?;
+    top.flush()?;
+    say(writer, ScratchState::SyncedOnImport, bytes)?;
+    if let Some(moving) = top.moves().and_then(|moves| moves.begin(0..u64::MAX)) {
+        moving.set(Some(Reflow { synced: bytes, moved: bytes, in_scratch: false }));
+    }
+    writer.expansion().set_reflow(ScratchState::SyncedReflow, bytes);
+    Ok(())
+}
+
+fn put_into_place(writer: &GroupWriter, top: &TopVdev, children: &Children, sectors: &[u8]) -> Result<()> {
+    let mut failed = 0;
+    for (child, offset, parts) in children.parts(0, sectors) {
+        if children.leaves[child].write(Class::AsyncWrite, offset, &parts).is_err() {
+            failed += 1;
+            has_missed_all(writer, &children.leaves[child]);
+        }
+    }
+    check_failures(top, failed)?;
+    top.flush().within(|| "the places of sectors in the scratch area")
+}
+
+/// A device that has not all of what was moved is as one that is new.
+fn has_missed_all(writer: &GroupWriter, leaf: &Leaf) {
+    leaf.note_missed(TXG_INITIAL, writer.layers().context.groups.open_txg() + GROUPS_UNDER_WAY);
+}
+
+fn check_failures(top: &TopVdev, failed: usize) -> Result<()> {
+    let parity = top.layout().columns().1;
+    if failed > parity {
+        bail!(Suspended, "vdev {}: {failed} devices failed while their first sectors were moved; they are in the scratch area", top.id());
+    }
+    Ok(())
+}
+
+/// The last uberblock says so, on every device.
+fn say(writer: &GroupWriter, state: ScratchState, offset: u64) -> Result<()> {
+    let mut uberblock = writer.uberblock();
+    uberblock.raidz_reflow = RaidzReflow::new(state, offset);
+    // Later than what a heartbeat may have written.
+    uberblock.timestamp = uberblock.timestamp.max(writer.layers().context.host.wall_clock().0) + 1;
+    let tops = writer.layers().vdevs.data_tops();
+    write_uberblock_everywhere(&uberblock, &tops, writer.has_heartbeat())?;
+    writer.replace_uberblock(uberblock);
+    Ok(())
+}
