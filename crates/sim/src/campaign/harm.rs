@@ -28,7 +28,9 @@ impl Round {
         let mut suspects = self.suspects.clone();
         let known = suspects.entry(device.name().to_owned()).or_insert(how);
         *known = how.max(*known);
-        let is_wrong = |column: &&Vec<Arc<Device>>| column.iter().all(|device| suspects.contains_key(device.name()));
+        // The last one is alone when it has replaced the other.
+        let stays_wrong = |column: &Vec<Arc<Device>>| column.last().is_some_and(|device| suspects.get(device.name()) == Some(&Suspect::Wrong));
+        let is_wrong = |column: &&Vec<Arc<Device>>| stays_wrong(column) || column.iter().all(|device| suspects.contains_key(device.name()));
         let is_enough = self.tops.iter().all(|top| top.iter().filter(is_wrong).count() <= self.redundancy(top));
         if is_enough {
             self.suspects = suspects;
