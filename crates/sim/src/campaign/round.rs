@@ -8,7 +8,7 @@ use disk::DiskRef;
 use engine::host::RealHost;
 use engine::pool::import::discover;
 use engine::tunables::Tunables;
-use engine::vdev::{Bias, NewLeaf, NewTop};
+use engine::vdev::{NewLeaf, NewTop};
 use parking_lot::RwLock;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -108,7 +108,7 @@ impl Round {
         let devices: Vec<Columns> = (0..tops).map(|_| (0..columns).map(|_| new_device()).collect()).collect();
         let top = |columns: &Columns| {
             let leaf = |device: &Arc<Device>| NewLeaf { disk: device.clone(), path: disk::Disk::name(&**device).to_owned(), whole_disk: false };
-            NewTop { leaves: columns.iter().flatten().map(leaf).collect(), parity, ashift: Some(ashift), bias: Bias::None }
+            NewTop { leaves: columns.iter().flatten().map(leaf).collect(), parity, ashift: Some(ashift), ..NewTop::default() }
         };
         let options = CreateOptions { properties: properties(&[("recordsize", record)]), tunables: Some(tunables()), ..CreateOptions::default() };
         let pool = Pool::create_on(POOL, devices.iter().map(top).collect(), options, RealHost::shared()).unwrap_or_else(|error| panic!("create: {error}"));
