@@ -39,7 +39,6 @@ mod stream_troubles;
 mod tool_calls;
 mod transaction;
 mod two_users;
-mod upkeep;
 mod upgrades;
 mod verbs;
 mod vanished;
