@@ -186,6 +186,7 @@ fn vdev(json: &Json) -> VdevStatus {
         Some(other) => panic!("aux {other}"),
     };
     VdevStatus {
+        used_by: None,
         kind: kind(json["vdev_type"].as_str().expect("type"), &name, !children.is_empty()),
         id: name.rsplit('-').next().and_then(|id| id.parse().ok()).unwrap_or(0),
         guid: number(json, "guid"),
