@@ -8,6 +8,7 @@ use disk::Disk;
 use engine::error::ErrorKind;
 use engine::pool::Stopped;
 use engine::vdev::VdevState;
+use ondisk::scan::ScanFunction;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
@@ -171,7 +172,10 @@ impl Round {
         engine.scrub(false).map_err(|error| format!("scrub: {error}"))?;
         self.wait()?;
         let Some(progress) = engine.scan_progress() else { return Err("there was no scrub".into()) };
-        self.clear(Suspect::Wrong);
+        // Where a device that does not answer is behind, and still in use, it is a resilver, which looks at what that needs only.
+        if progress.record.function == ScanFunction::Scrub {
+            self.clear(Suspect::Wrong);
+        }
         Ok((progress.record.errors, progress.record.processed))
     }
 
