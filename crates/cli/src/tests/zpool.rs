@@ -97,8 +97,7 @@ fn status_of_pools_in_trouble() {
  state: DEGRADED
 status: One or more devices could not be opened.  Sufficient replicas exist for
 \tthe pool to continue functioning in a degraded state.
-action: Make the missing device accessible again, then export the pool and
-\timport it.
+action: Attach the missing device and online it using 'zpool online'.
    see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
 config:
 

@@ -32,7 +32,7 @@ fn log_devices_come_and_go_under_a_mount() {
     rig.refused("zpool add tank", "missing vdev specification");
     rig.refused("zpool add tank log @a.img", "is part of active pool 'tank'");
     rig.refused("zpool add tank mirror @b.img @c.img", "mismatched replication level: pool uses file and new vdev is mirror");
-    rig.refused("zpool add -f tank draid @b.img @c.img", "'draid' vdevs are not yet supported");
+    rig.refused("zpool add -f tank draid2 @b.img @c.img", "draid2 requires at least 3 devices");
     let (a, b, c) = (rig.text("a.img"), rig.text("b.img"), rig.text("c.img"));
     let layout = format!("would update 'tank' to the following configuration:\n\n\ttank\n\t  {a}\n\tlogs\n\t  mirror\n\t    {b}\n\t    {c}\n");
     assert_eq!(rig.ok("zpool add -n tank log mirror @b.img @c.img"), layout);

@@ -29,10 +29,11 @@ pub(in crate::pool) fn take(writer: &Arc<GroupWriter>) -> Result<()> {
     // What was changed before this call is to be in it.
     writer.sync_all()?;
     let (checked, done) = (writer.clone(), writer.clone());
-    layers.dsl.run_task(BLOCKS, SpaceCheck::Normal, move |_| check_take(checked.layers()), move |dsl, tx| take_sync(&done, dsl, tx))
+    layers.dsl.run_task(BLOCKS, SpaceCheck::Normal, move |_| check_take(&checked), move |dsl, tx| take_sync(&done, dsl, tx))
 }
 
-fn check_take(layers: &Layers) -> Result<()> {
+fn check_take(writer: &GroupWriter) -> Result<()> {
+    let layers = writer.layers();
     let features = &layers.meta().features;
     if !features.is_enabled(Feature::PoolCheckpoint) {
         bail!(NotSupported, "operation not supported on this type of pool");
@@ -43,6 +44,9 @@ fn check_take(layers: &Layers) -> Result<()> {
     }
     if removed::is_removing(layers.mos())? {
         bail!(Busy, "device removal in progress");
+    }
+    if writer.expansion().is_active() {
+        bail!(Busy, "raidz expansion is in progress");
     }
     refuse_change(layers)
 }

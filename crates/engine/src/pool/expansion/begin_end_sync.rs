@@ -11,6 +11,7 @@ use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::pool::checkpoint;
 use crate::pool::devices::{in_one_group, states, vdev_zaps};
+use crate::pool::leaf_work::while_at_rest;
 use crate::pool::scan;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
@@ -43,8 +44,11 @@ pub(in crate::pool) fn begin(writer: &Arc<GroupWriter>, guid: u64, new: NewLeaf,
     let (leaf, mut described) = layers.vdevs.prepare_leaf(&top, host.random(), new);
     let txg = layers.context.groups.open_txg();
     init_labels(&*disk, &configuration.get().first_label(&layers.vdevs, &top, &leaf, txg))?;
-    in_one_group(writer, move |writer, tx| {
+    let join = move |writer: &GroupWriter, tx: &SyncTx<'_>| {
         let (layers, configuration, expansion) = (writer.layers(), writer.configuration(), writer.expansion());
+        if checkpoint::checkpoint(layers)?.is_some() {
+            return Ok(Err(error!(Exists, "it has a checkpoint")));
+        }
         let Some(moves) = top.moves() else { return Ok(Err(error!(Unsupported, "it is no raidz"))) };
         let Some(moving) = moves.begin(0..u64::MAX) else { return Ok(Err(error!(Busy, "it is in use all the time"))) };
         let joined = top.exchange(std::slice::from_ref(&leaf), |_, config| {
@@ -84,7 +88,9 @@ pub(in crate::pool) fn begin(writer: &Arc<GroupWriter>, guid: u64, new: NewLeaf,
         layers.dsl.record_event("raidz vdev expansion started", &format!("{} vdev {vdev} new width {width}", configuration.name()), tx)?;
         layers.dsl.record_event("vdev attach", &format!("attach vdev={shown} to vdev={}", top.config().group_name()), tx)?;
         Ok(Ok(()))
-    })?;
+    };
+    // What is free lies elsewhere on the devices from then on.
+    while_at_rest(writer, || in_one_group(writer, join))?;
     writer.hasten();
     Ok(())
 }

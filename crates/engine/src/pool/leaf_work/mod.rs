@@ -26,4 +26,4 @@ mod works;
 pub use record::WorkState;
 pub use verbs::WorkCommand;
 pub use work::{WorkKind, WorkProgress};
-pub(in crate::pool) use works::{Works, open, resume};
+pub(in crate::pool) use works::{Works, open, resume, while_at_rest};

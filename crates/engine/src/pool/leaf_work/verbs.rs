@@ -49,6 +49,9 @@ pub(in crate::pool) fn command(writer: &Arc<GroupWriter>, guid: u64, kind: WorkK
     if kind == WorkKind::Trim && !leaf.can_trim() {
         bail!(NotSupported, "trim operations are not supported by this device");
     }
+    if matches!(command, WorkCommand::Start { .. }) && !top.layout().has_ranges() {
+        bail!(NotSupported, "{}: what is free on dRAID, or while RAID-Z gets a device, is not known by device", leaf.name());
+    }
     let work = writer.works().of(&top, &leaf, kind);
     let now = layers.context.host.wall_clock().0;
     match change(&work, command, now, layers.context.tunables.now(Parameter::TrimMetaslabSkip) != 0)? {

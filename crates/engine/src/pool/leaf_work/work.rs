@@ -107,6 +107,9 @@ impl Work {
         if !self.is_wanted() || !self.is_possible() {
             return Step::Done;
         }
+        if !self.top.layout().has_ranges() {
+            return Step::Pause(UNTIL_SETTLED);
+        }
         let now = layers.context.host.now_ns();
         let pause = self.state.lock().pause_until.saturating_sub(now);
         if pause > 0 {

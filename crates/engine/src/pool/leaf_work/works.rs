@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::autotrim;
 use super::record::{Record, WorkState};
 use super::work::{Step, Work, WorkKind, WorkProgress};
 use crate::dmu::SyncTx;
@@ -133,6 +135,26 @@ pub(in crate::pool) fn resume(writer: &Arc<GroupWriter>) {
     for work in writer.works().all() {
         begin(writer, &work);
     }
+}
+
+/// Until what is under way has ended.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Changes where free space lies on devices, while nobody works on it; then what was under way goes on.
+///
+/// # Errors
+/// Those of the change.
+pub(in crate::pool) fn while_at_rest<T>(writer: &Arc<GroupWriter>, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    let works = writer.works();
+    works.end_all();
+    while works.is_any_running() {
+        writer.layers().context.host.sleep(PAUSE);
+    }
+    let changed = change();
+    works.go_on();
+    resume(writer);
+    autotrim::obey(writer)?;
+    changed
 }
 
 /// Begins one.

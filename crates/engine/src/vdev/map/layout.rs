@@ -179,9 +179,22 @@ impl Layout {
         }
     }
 
+    /// Does a range that is no block lie as a range on each leaf? Not on dRAID, where each row has another order of the children, nor while sectors are moved to
+    /// a new one.
+    pub fn has_ranges(&self) -> bool {
+        match &self.form {
+            Form::Same(_) => true,
+            Form::Raidz(widths, _, children) => widths.last() == children.len() as u64,
+            Form::Draid(..) => false,
+        }
+    }
+
     /// What of a range that is no block, but free or to be moved, lies on the leaf of this number: a range of the leaf. `None`: nothing.
     #[doc(alias = "vdev_xlate")]
     pub fn on_leaf(&self, leaf: u32, range: Range<u64>) -> Option<Range<u64>> {
+        if !self.has_ranges() {
+            return None;
+        }
         let has = |node: &Node| {
             let mut leaves = Vec::new();
             node.leaves(&mut leaves);
@@ -189,14 +202,11 @@ impl Layout {
         };
         let found = match &self.form {
             Form::Same(node) => Some(range).filter(|_| has(node)),
-            // While sectors are moved to a new child nothing can be said.
-            Form::Raidz(widths, _, children) if widths.last() != children.len() as u64 => None,
             Form::Raidz(_, parity, children) => {
                 let child = children.iter().position(has)?;
                 let raidz = Raidz { width: children.len() as u64, parity: *parity, ashift: self.ashift };
                 Some(raidz.on_child(child as u64, &range))
             }
-            // Each row has another order of the children.
             Form::Draid(..) => None,
         };
         found.filter(|range| !range.is_empty())
