@@ -11,7 +11,6 @@ use crate::dsl::meta::key;
 use crate::dsl::{Dsl, SpaceCheck};
 use crate::error::Result;
 use crate::pool::devices::removed;
-use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
 
 /// Blocks of the MOS that change, about.
