@@ -222,6 +222,11 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Count(count) = reply { Some(count) } else { None })
     }
 
+    /// Sends a request for what users have set of vdevs.
+    pub(crate) fn vdev_properties(&mut self, request: Request) -> Result<Vec<tarnfs::control::VdevProperties>, Failure> {
+        self.ask(request, |reply| if let Reply::VdevProperties(vdevs) = reply { Some(vdevs) } else { None })
+    }
+
     /// Sends a request about pools.
     pub(crate) fn pools(&mut self, request: Request) -> Result<Vec<tarnfs::control::PoolEntry>, Failure> {
         self.ask(request, |reply| if let Reply::Pools(pools) = reply { Some(pools) } else { None })

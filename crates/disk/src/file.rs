@@ -18,6 +18,7 @@ use rustix::io::{ReadWriteFlags, pwritev2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -168,13 +169,32 @@ fn open_device(options: &mut OpenOptions, path: &Path, flags: i32) -> io::Result
     opened.map_err(in_use)
 }
 
-/// Does the kernel send flushes to a block device? Where it does not say: yes.
-fn has_write_cache(device: &File) -> bool {
-    let Ok(number) = device.metadata().map(|metadata| metadata.rdev()) else { return true };
+/// What the kernel says of the queue of a block device.
+fn setting(device: &File, name: &str) -> Option<String> {
+    let number = device.metadata().ok()?.rdev();
     let place = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
     // A partition has the queue of its disk.
-    let settings = ["queue", "../queue"].map(|queue| std::fs::read_to_string(format!("{place}/{queue}/write_cache")));
-    settings.iter().flatten().next().is_none_or(|setting| setting.trim() != "write through")
+    let settings = ["queue", "../queue"].map(|queue| std::fs::read_to_string(format!("{place}/{queue}/{name}")));
+    settings.into_iter().flatten().next().map(|setting| setting.trim().to_owned())
+}
+
+/// Does the kernel send flushes to a block device? Where it does not say: yes.
+fn has_write_cache(device: &File) -> bool {
+    setting(device, "write_cache").is_none_or(|setting| setting != "write through")
+}
+
+/// `BLKDISCARD`. To punch a hole would ask the device for zeros, which not all have.
+#[expect(unsafe_code, reason = "rustix has not this request")]
+fn discard_of_device(device: &File, offset: u64, length: u64) -> io::Result<()> {
+    const BLKDISCARD: libc::c_ulong = 0x1277;
+    let range = [offset, length];
+    // SAFETY: the request reads two numbers of 64 bits, and keeps no pointer to them; the descriptor is open.
+    let done = unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+    match io::Error::last_os_error() {
+        _ if done == 0 => Ok(()),
+        error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        error => Err(error),
+    }
 }
 
 fn kind_of(metadata: &std::fs::Metadata) -> io::Result<DiskKind> {
@@ -322,7 +342,17 @@ impl Disk for FileDisk {
         Ok(())
     }
 
+    /// A file system that makes no holes says so when it is asked for one.
+    fn can_discard(&self) -> bool {
+        self.kind == DiskKind::File || setting(&self.file, "discard_max_bytes").is_some_and(|most| most != "0")
+    }
+
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        check_range(offset, usize::try_from(length).unwrap_or(usize::MAX), self.size_bytes())?;
+        self.check_not_cut()?;
+        if self.kind == DiskKind::Block {
+            return discard_of_device(&self.file, offset, length);
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, offset, length) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),

@@ -102,6 +102,11 @@ pub trait Disk: Send + Sync {
         Ok(())
     }
 
+    /// Does [`Disk::discard`] do anything?
+    fn can_discard(&self) -> bool {
+        false
+    }
+
     /// Says that a range is no longer needed. Best effort: afterwards it reads as anything.
     fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
 

@@ -207,6 +207,10 @@ impl Disk for MemDisk {
         self.faults.flush()
     }
 
+    fn can_discard(&self) -> bool {
+        true
+    }
+
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         let first = offset.div_ceil(CHUNK as u64);
         let end = offset.saturating_add(length).min(self.size) / CHUNK as u64;

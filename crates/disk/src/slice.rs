@@ -66,6 +66,10 @@ impl Disk for SliceDisk {
         self.inner.prepare(self.start + offset, length)
     }
 
+    fn can_discard(&self) -> bool {
+        self.inner.can_discard()
+    }
+
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -7,6 +7,7 @@
 //! - [`places`] where the two are found;
 //! - [`scenario`] what programs do to a pool, done through the library, and judged.
 
+pub mod campaign;
 pub mod explore;
 pub mod golden;
 pub mod life;

@@ -277,7 +277,7 @@ const OTHERS: &[(&str, Option<&str>)] = &[
     ("zvol", None),
     ("dedup-fast", None),
     ("bclone", None),
-    ("checkpoint", Some("zpool_checkpoint")),
+    ("checkpoint", None),
     ("zil", None),
     ("raidz1", None),
     ("raidz2", None),

@@ -318,6 +318,7 @@ impl Pool {
     /// No state that may be gone back to can be read.
     pub fn rewind_dry(candidate: &Candidate, options: ImportOptions) -> Result<Option<Rewound>> {
         let opened = rewind::open_devices(candidate, true, u64::MAX)?;
+        let options = ImportOptions { read_only: options.read_only || options.rewind == Rewind::ToCheckpoint, ..options };
         rewind::choose(opened, &options).map(|(_, rewound)| rewound)
     }
 

@@ -11,6 +11,7 @@
 use engine::error::{Result, Within};
 use engine::host::RealHost;
 use engine::pool::config::PoolState;
+use engine::pool::checkpoint::rewind_to_checkpoint;
 use engine::pool::examine::at_checkpoint;
 use engine::pool::import::{Candidate, discover_before};
 use engine::pool::{OpenOptions, Pool as EnginePool};
@@ -40,7 +41,7 @@ pub enum Rewind {
     },
     /// That of this txg, or the last one before it (`-T`). For good: one that can be read. Read-only: whatever of it can be read.
     To(u64),
-    /// What the checkpoint keeps, read-only.
+    /// What the checkpoint keeps; read-only: to look at it.
     ToCheckpoint,
 }
 
@@ -93,9 +94,7 @@ pub(crate) fn choose(candidate: Candidate, options: &ImportOptions) -> Result<(C
         Rewind::No => return Ok((candidate, None)),
         Rewind::To(txg) if options.read_only => return before(&candidate, txg).map(outcome),
         Rewind::To(txg) => (true, txg),
-        Rewind::ToCheckpoint if !options.read_only => {
-            bail!(Unsupported, "going back to a checkpoint for good is OpenZFS's: with -o readonly=on it can be looked at")
-        }
+        Rewind::ToCheckpoint if !options.read_only => return rewind_to_checkpoint(&candidate, RealHost::shared()).map(outcome),
         Rewind::ToCheckpoint => return at_checkpoint(&candidate, RealHost::shared()).map(outcome),
         Rewind::ToReadable { extreme } => (extreme, u64::MAX),
     };

@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A pool is OpenZFS's too, which acts on properties that mean nothing here. They are stored for it. Silence would let somebody believe
-//! that a file system is shared, or that a device is trimmed.
+//! that a file system is shared.
 
 use engine::dsl::prop_table::Property;
 
@@ -35,10 +35,7 @@ const OF_DATASETS: &[Row] = &[
     ("rootcontext", "none", SELINUX),
 ];
 
-const OF_POOLS: &[Row] = &[
-    ("autotrim", "off", "what is freed is not trimmed"),
-    ("dedup_table_quota", "auto", "what is written is not deduplicated here"),
-];
+const OF_POOLS: &[Row] = &[("dedup_table_quota", "auto", "what is written is not deduplicated here")];
 
 fn rows(scope: Scope) -> (&'static [Row], fn(&str) -> Option<&'static Property>) {
     match scope {

@@ -150,6 +150,22 @@ fn couple_normalization(settings: &mut Vec<Setting>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Checks and converts a setting of a vdev.
+pub(crate) fn vdev_setting(name: &str, text: &str) -> Result<Setting, Failure> {
+    let Some(property) = engine::pool::vdev_prop_table::find(name) else {
+        return if prop_table::is_user_property(name) { Ok(Setting::new(name, text)) } else { Err(bad(format!("invalid property: '{name}'"))) };
+    };
+    if property.is_read_only() {
+        return Err(Failure::with(FailureKind::ReadOnlyProperty, format!("'{name}' is readonly")));
+    }
+    // Of these, none is no number at all.
+    let value = match property.kind {
+        PropertyKind::Number { default: u64::MAX } if text == "none" => Value::Number(u64::MAX),
+        _ => parse_value(property, name, text, DatasetTypes::VDEV)?,
+    };
+    Ok(Setting { name: property.name.to_owned(), value })
+}
+
 /// Checks and converts settings of a pool. `feature@x` stays with its text.
 pub(crate) fn pool_settings(pairs: &[(String, String)], when: When) -> Result<Vec<Setting>, Failure> {
     pairs.iter().map(|(name, text)| pool_setting(name, text, when)).collect()

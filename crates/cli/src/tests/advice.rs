@@ -58,7 +58,7 @@ fn a_mistyped_pool_or_dataset_is_answered_with_what_was_meant() {
     );
 }
 
-/// `zfs set sharenfs=on` and `zpool set autotrim=on` succeeded without a word, and nothing was shared or trimmed.
+/// `zfs set sharenfs=on` succeeded without a word, and nothing was shared.
 #[test]
 fn what_does_nothing_is_said_to_do_nothing() {
     let mut backend = tank();
@@ -67,7 +67,6 @@ fn what_does_nothing_is_said_to_do_nothing() {
         (format!("zfs set sharenfs=on {pool}/home"), "sharenfs=on"),
         (format!("zfs set atime=off sharesmb=on {pool}/home"), "sharesmb=on"),
         (format!("zfs create -o primarycache=metadata {pool}/home/ann"), "primarycache=metadata"),
-        (format!("zpool set autotrim=on {pool}"), "autotrim=on"),
     ] {
         let ran = sh(&mut backend, &line);
         let expected = format!("warning: '{about}' is kept for OpenZFS and has no effect here: ");

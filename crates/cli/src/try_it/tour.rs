@@ -26,8 +26,10 @@ use super::tree::{Bounds, Tree};
 use super::{Arguments, check, place};
 use crate::text::units::nice_bytes;
 
+mod healing;
+
 const POOL: &str = "try";
-const DISKS: usize = 2;
+const DISKS: usize = 3;
 const DISK_BYTES: u64 = 8 << 30;
 /// The most bytes that are copied.
 const BOUNDS: Bounds = Bounds { files: 20_000, bytes: 256 << 20 };
@@ -140,13 +142,13 @@ impl Tour {
             environment: Vec::new(),
             program,
             name: POOL.to_owned(),
-            vdevs: files.iter().map(|file| file.display().to_string()).collect(),
+            vdevs: std::iter::once("raidz".to_owned()).chain(files.iter().map(|file| file.display().to_string())).collect(),
             files,
             mounted,
             socket: directory.join("socket"),
             words: Vec::new(),
         };
-        outln!("\n1. A pool on {DISKS} sparse files of {}", nice_bytes(DISK_BYTES));
+        outln!("\n1. A pool on {DISKS} sparse files of {}, of which any one may fail", nice_bytes(DISK_BYTES));
         show(&Pool::create_command_of(&layout));
         let mounted = layout.mounted.clone();
         let (pool, seconds) = timed(|| Pool::create(layout))?;
@@ -174,11 +176,12 @@ impl Tour {
         self.export_and_check()?;
         self.import()?;
         self.compare(&copies)?;
+        self.heal(&copies)?;
         if !arguments.no_tests {
             self.measure(arguments, kind)?;
-            self.headline("Checked once more, after the tests")?;
-            self.export_and_check()?;
         }
+        self.headline("Checked once more")?;
+        self.export_and_check()?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::pool::prop_table;
 
-use super::change::devices::{add, beside, split};
+use super::change::devices::{add, beside, leaf_work, split};
 use super::change::{create, destroy, export, import, labelclear, set, sync, upgrade, upkeep};
 use super::show::{events, get, history, iostat, list, status};
 use crate::command::{Command, GAP, Program, has, not_yet, usage_order};
@@ -31,7 +31,7 @@ static COMMANDS: &[Command] = &[
     GAP,
     has("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
     GAP,
-    not_yet("checkpoint", "\tcheckpoint [-d [-w]] <pool> ...\n"),
+    has("checkpoint", "\tcheckpoint [-d [-w]] <pool> ...\n", upkeep::checkpoint::run),
     not_yet("prefetch", "\tprefetch [-t <type>] <pool>\n"),
     GAP,
     has("list", "\tlist [-gHLpPv] [-o property[,...]] [-j [--json-int, --json-pool-key-guid]] ...\n\t    [-T d|u] [pool] [interval [count]]\n", list::run),
@@ -48,10 +48,10 @@ static COMMANDS: &[Command] = &[
     has("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", beside::replace),
     has("split", "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]\n", split::run),
     GAP,
-    not_yet("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n"),
+    has("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n", leaf_work::initialize),
     has("resilver", "\tresilver <pool> ...\n", upkeep::scrub::resilver),
     has("scrub", "\tscrub [-s | -p | -C] [-w] <-a | <pool> [<pool> ...]>\n", upkeep::scrub::scrub),
-    not_yet("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n"),
+    has("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n", leaf_work::trim),
     GAP,
     has("import", "\timport [-d dir] [-D]\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]] [-T txg] -a\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]]\n\t    [-T txg] [--rewind-to-checkpoint] [-t] <pool | id> [newpool]\n", import::run),
     has("export", "\texport [-af] <pool> ...\n", export::run),
@@ -65,7 +65,7 @@ static COMMANDS: &[Command] = &[
     has("set", "\tset <property=value> <pool>\n", set::run),
     has("sync", "\tsync [pool] ...\n", sync::run),
     GAP,
-    has("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", upkeep::wait),
+    has("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", upkeep::wait::wait),
     GAP,
     not_yet("ddtprune", "\tddtprune -d|-p <amount> <pool>\n"),
 ];

@@ -20,9 +20,10 @@ use ondisk::dva::Dva;
 
 
 use super::group::{Group, GroupRequest, SpaceUse};
+use super::withheld::Withholding;
 use super::{LoadSpaceMap, Metaslab};
 use crate::bail;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// What a top-level vdev is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -146,6 +147,7 @@ pub struct Allocator {
     classes: [Class; 4],
     loader: OnceLock<Arc<dyn LoadSpaceMap>>,
     streams: usize,
+    pub(super) withholding: Withholding,
 }
 
 impl Allocator {
@@ -156,7 +158,7 @@ impl Allocator {
             groups: ArcSwap::default(),
             rotors: (0..streams).map(|_| Rotor::default()).collect(),
         };
-        Self { faults: AllocationFaults::default(), classes: std::array::from_fn(|_| class()), loader: OnceLock::new(), streams }
+        Self { faults: AllocationFaults::default(), classes: std::array::from_fn(|_| class()), loader: OnceLock::new(), streams, withholding: Withholding::default() }
     }
 
     /// Sets who reads the space maps; once, before the first allocation.
@@ -165,7 +167,7 @@ impl Allocator {
         assert!(again.is_ok(), "the loader of space maps was set twice");
     }
 
-    fn loader(&self) -> Result<&dyn LoadSpaceMap> {
+    pub(super) fn loader(&self) -> Result<&dyn LoadSpaceMap> {
         match self.loader.get() {
             Some(loader) => Ok(loader.as_ref()),
             None => bail!(ReadOnly, "the pool's space maps are not open"),
@@ -236,6 +238,13 @@ impl Allocator {
         if self.faults.strikes(request.physical) {
             bail!(NoSpace, "injected: no room for {} copies of {} bytes", request.copies, request.physical);
         }
+        match self.allocate_now(request) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => self.withholding.without(|| self.allocate_now(request)).unwrap_or(Err(error)),
+            done => done,
+        }
+    }
+
+    fn allocate_now(&self, request: &Request<'_>) -> Result<Vec<Dva>> {
         let mut dvas = Vec::with_capacity(request.copies);
         for _ in 0..request.copies {
             let found = self.allocate_copy(request, &dvas);
@@ -348,7 +357,12 @@ impl Allocator {
 
     /// Gives back a range that is in use; syncing context only. Of a gang block, `dva.allocated` is the header's size.
     pub fn free(&self, dva: Dva, txg: u64) -> Result<()> {
-        self.group(dva.vdev)?.free(dva.offset, dva.allocated, txg)
+        self.group(dva.vdev)?.free(dva.offset, dva.allocated, txg, false)
+    }
+
+    /// As [`Allocator::free`], of a range that a checkpoint has: it is noted down ([`Changes::kept`](super::Changes::kept)) and stays in use.
+    pub fn free_and_keep(&self, dva: Dva, txg: u64) -> Result<()> {
+        self.group(dva.vdev)?.free(dva.offset, dva.allocated, txg, true)
     }
 
     /// Takes a range that an intent log refers to, when the pool is opened.  `NotFound`: it is in use.

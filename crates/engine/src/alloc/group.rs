@@ -244,7 +244,7 @@ impl Group {
         }
     }
 
-    fn forget_refusals(&self) {
+    pub(super) fn forget_refusals(&self) {
         self.refused.iter().for_each(|refused| refused.store(u64::MAX, Ordering::Relaxed));
     }
 
@@ -374,9 +374,9 @@ impl Group {
         Ok(())
     }
 
-    pub(super) fn free(&self, offset: u64, size: u64, txg: u64) -> Result<()> {
+    pub(super) fn free(&self, offset: u64, size: u64, txg: u64, keep: bool) -> Result<()> {
         let metaslab = self.metaslab_at(offset)?;
-        if metaslab.free(offset, size)? {
+        if metaslab.free(offset, size, keep)? {
             self.mark_dirty(metaslab.id, txg);
         }
         Ok(())

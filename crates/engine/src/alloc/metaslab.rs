@@ -14,6 +14,7 @@
 //! `loading` is held across the I/O of a load, and by the sync thread where it changes what a load would read.
 //! `state` is taken inside it, and guards everything else.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::space_map::{HISTOGRAM_BUCKETS, SpaceMapHeader};
@@ -41,6 +42,9 @@ const UNLOAD_TXGS: u64 = 64;
 /// One whose space map could not be read is tried again after so many txgs.
 const UNREADABLE_TXGS: u64 = 8;
 
+/// Ranges that came free lately, of one metaslab: what is beyond it no device is told of.
+const LATELY_MAX: usize = 1 << 16;
+
 const WEIGHT_COUNT_BITS: u32 = 40;
 
 /// What one sync pass of a metaslab has to write.
@@ -50,6 +54,8 @@ pub struct Changes {
     pub allocated: RangeTree,
     /// Ranges that were given back.  They may include ranges that earlier passes of the txg allocated.
     pub freed: RangeTree,
+    /// Ranges that were given back and that a checkpoint has: they stay in use.
+    pub kept: RangeTree,
 }
 
 /// What a txg changed in a metaslab.
@@ -75,8 +81,15 @@ struct State {
     used_txg: u64,
     allocating: [RangeTree; TXG_SLOTS],
     freeing: RangeTree,
+    keeping: RangeTree,
     freed: RangeTree,
     deferred: [RangeTree; DEFER_TXGS],
+    /// What is free and nobody may allocate: it is being filled, or given back to a device.
+    withheld: RangeTree,
+    /// Of `withheld`, the parts, each with the number of its holder.
+    holds: Vec<(u64, RangeTree)>,
+    /// What has come free lately, for the devices that are told of it; `None`: nobody wants to know.
+    lately: Option<RangeTree>,
     /// Bytes that passes of the syncing txg have written as allocated.
     written_allocated: u64,
     /// Bytes in use, as the disk has it after the last pass.
@@ -102,6 +115,19 @@ pub struct Metaslab {
     unreadable_until: AtomicU64,
     loading: Mutex<()>,
     state: Mutex<State>,
+}
+
+/// Adds to the ranges that came free lately, unless these are too many already. What is there already was allocated meanwhile.
+fn note_lately<'a>(lately: &mut Option<RangeTree>, freed: impl IntoIterator<Item = &'a RangeTree>) {
+    let Some(lately) = lately else { return };
+    for (offset, size) in freed.into_iter().flat_map(RangeTree::segments) {
+        if lately.segment_count() >= LATELY_MAX {
+            return;
+        }
+        lately.remove_present(offset, size);
+        // Nothing of it is there now.
+        let _ = lately.add(offset, size);
+    }
 }
 
 fn weight_of(class: usize, count: u64) -> u64 {
@@ -297,16 +323,18 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Gives back a range that is in use. The flag: this is the first free since the last pass.
-    pub(super) fn free(&self, offset: u64, size: u64) -> Result<bool> {
+    /// Gives back a range that is in use; `keep`: a checkpoint has it. The flag: this is the first free since the last pass.
+    pub(super) fn free(&self, offset: u64, size: u64, keep: bool) -> Result<bool> {
         self.check_range(offset, size)?;
-        let mut state = self.state.lock();
-        let gone = [&state.freed].into_iter().chain(&state.deferred).chain(&state.free);
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let (to, other) = if keep { (&mut state.keeping, &state.freeing) } else { (&mut state.freeing, &state.keeping) };
+        let gone = [&state.freed, other, &state.withheld].into_iter().chain(&state.deferred).chain(&state.free);
         if gone.into_iter().any(|tree| tree.overlaps(offset, size)) {
             bail!(Corrupt, "{self}: freed twice: {offset:#x}+{size:#x}");
         }
-        let first = state.freeing.is_empty();
-        state.freeing.add(offset, size).within(|| format!("{self}: freed twice"))?;
+        let first = to.is_empty() && other.is_empty();
+        to.add(offset, size).within(|| format!("{self}: freed twice"))?;
         Ok(first)
     }
 
@@ -329,7 +357,8 @@ impl Metaslab {
 
     /// Some byte of the range is free; `None`: not in memory.
     pub fn is_free(&self, offset: u64, size: u64) -> Option<bool> {
-        self.state.lock().free.as_ref().map(|free| free.overlaps(offset, size))
+        let state = self.state.lock();
+        state.free.as_ref().map(|free| free.overlaps(offset, size) || state.withheld.overlaps(offset, size))
     }
 
     /// What is not free of a range; `None`: not in memory.
@@ -354,7 +383,7 @@ impl Metaslab {
     /// There is something for a pass to write.
     pub fn has_changes(&self, txg: u64) -> bool {
         let state = self.state.lock();
-        !state.allocating[txg as usize % TXG_SLOTS].is_empty() || !state.freeing.is_empty()
+        !state.allocating[txg as usize % TXG_SLOTS].is_empty() || !state.freeing.is_empty() || !state.keeping.is_empty()
     }
 
     /// What this pass has to write; from here on it counts as written.
@@ -362,6 +391,7 @@ impl Metaslab {
         let mut state = self.state.lock();
         let allocated = std::mem::take(&mut state.allocating[txg as usize % TXG_SLOTS]);
         let freed = std::mem::take(&mut state.freeing);
+        let kept = std::mem::take(&mut state.keeping);
         if state.freed.is_empty() {
             state.freed = freed.clone();
         } else {
@@ -371,7 +401,7 @@ impl Metaslab {
         let in_use = (state.allocated + allocated.bytes()).checked_sub(freed.bytes());
         let Some(in_use) = in_use else { bail!(Corrupt, "{self}: more is freed than was in use") };
         state.allocated = in_use;
-        Ok(Changes { allocated, freed })
+        Ok(Changes { allocated, freed, kept })
     }
 
     /// What the disk called free after the last txg: the contents of a condensed space map. `None`: not in memory, or the
@@ -383,7 +413,7 @@ impl Metaslab {
             return Ok(None);
         }
         let mut whole = free.clone();
-        state.deferred.iter().chain(&state.allocating).try_for_each(|tree| whole.add_all(tree)).within(|| self)?;
+        state.deferred.iter().chain(&state.allocating).chain([&state.withheld]).try_for_each(|tree| whole.add_all(tree)).within(|| self)?;
         Ok(Some(whole))
     }
 
@@ -404,7 +434,7 @@ impl Metaslab {
                 header.histogram_add(self.shift, 1 << class, *count);
             }
             // `freed` is part of `state.freed` by now.
-            for tree in [&state.freed].into_iter().chain(&state.deferred) {
+            for tree in [&state.freed, &state.withheld].into_iter().chain(&state.deferred) {
                 tree.segments().for_each(|(_, size)| header.histogram_add(self.shift, size, 1));
             }
         } else {
@@ -431,16 +461,91 @@ impl Metaslab {
         if let Some(free) = &mut state.free {
             free.add_all(&waited).and_then(|()| free.add_all(&released_now)).within(|| self)?;
         }
+        note_lately(&mut state.lately, [&waited, &released_now]);
         let deferred = if may_defer { freed_bytes } else { 0 }.cast_signed() - waited.bytes().cast_signed();
         let allocated = state.written_allocated.cast_signed() - freed_bytes.cast_signed() + deferred;
         state.written_allocated = 0;
-        let idle = state.allocating.iter().chain([&state.freeing]).all(RangeTree::is_empty);
+        let idle = state.allocating.iter().chain([&state.freeing, &state.keeping, &state.withheld]).all(RangeTree::is_empty);
         if idle && state.used_txg + UNLOAD_TXGS < txg && state.free.take().is_some() {
             self.guess_weight(header, state);
         }
         self.reweigh(state);
         let waiting = state.deferred.iter().any(|tree| !tree.is_empty());
         Ok(SyncDone { allocated, deferred, waiting })
+    }
+
+    /// Takes what is free in a window out of what can be allocated, until [`Metaslab::give_back`]; what somebody else holds is taken too. `lately`: only
+    /// of what has come free since this was last asked. `None`: the metaslab is not in memory.
+    pub(super) fn withhold(&self, id: u64, window: Range<u64>, lately: bool) -> Result<Option<RangeTree>> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let Some(free) = &mut state.free else { return Ok(None) };
+        let mut windows = vec![window.clone()];
+        if lately {
+            let recent = state.lately.as_mut().map(std::mem::take).unwrap_or_default();
+            windows = recent.segments().map(|(offset, size)| offset..offset + size).collect();
+        }
+        let mut taken = RangeTree::new();
+        for window in windows {
+            for tree in [&*free, &state.withheld] {
+                for (offset, size) in tree.segments_from(window.start).take_while(|(offset, _)| *offset < window.end) {
+                    let (from, to) = (offset.max(window.start), (offset + size).min(window.end));
+                    if from < to {
+                        taken.add(from, to - from).within(|| self)?;
+                    }
+                }
+            }
+        }
+        for (offset, size) in taken.segments() {
+            for (offset, size) in free.remove_present(offset, size) {
+                state.withheld.add(offset, size).within(|| self)?;
+            }
+        }
+        state.holds.push((id, taken.clone()));
+        self.reweigh(state);
+        Ok(Some(taken))
+    }
+
+    /// What `id` holds can be allocated again, but for what others hold too.
+    pub(super) fn give_back(&self, id: u64) -> Result<()> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let Some(at) = state.holds.iter().position(|(holder, _)| *holder == id) else { return Ok(()) };
+        let (_, mut back) = state.holds.swap_remove(at);
+        for (offset, size) in state.holds.iter().flat_map(|(_, other)| other.segments()) {
+            back.remove_present(offset, size);
+        }
+        for (offset, size) in back.segments() {
+            state.withheld.remove(offset, size).within(|| self)?;
+            if let Some(free) = &mut state.free {
+                free.add(offset, size).within(|| self)?;
+            }
+        }
+        self.reweigh(state);
+        Ok(())
+    }
+
+    /// What comes free from now on is noted for [`Metaslab::withhold`], or no longer.
+    pub(super) fn note_frees(&self, wanted: bool) {
+        let mut state = self.state.lock();
+        match wanted {
+            true => drop(state.lately.get_or_insert_default()),
+            false => state.lately = None,
+        }
+    }
+
+    /// Something has come free that [`Metaslab::withhold`] would take.
+    pub(super) fn has_lately_freed(&self) -> bool {
+        self.state.lock().lately.as_ref().is_some_and(|lately| !lately.is_empty())
+    }
+
+    /// Gives back the memory of its free space, if nothing goes on here.
+    pub(super) fn unload(&self) {
+        let mut state = self.state.lock();
+        let busy = state.allocating.iter().chain([&state.freeing, &state.keeping, &state.withheld, &state.freed]).any(|tree| !tree.is_empty());
+        if !busy && state.used_txg == 0 && state.written_allocated == 0 {
+            state.free = None;
+        }
     }
 
     /// Bytes in use after the last pass.

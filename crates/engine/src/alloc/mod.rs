@@ -21,7 +21,8 @@
 //!  └──────────────────────────── deferred <─────────── freed <─────────────────────┘
 //! ```
 //!
-//! Freed space waits for two more txgs, so that the pool can still be opened at one of the uberblocks before.
+//! Freed space waits for two more txgs, so that the pool can still be opened at one of the uberblocks before.  What a checkpoint
+//! has stays in use when it is freed, and is only noted down (`keeping`), until the checkpoint is discarded.
 //!
 //! # Invariants
 //!
@@ -39,6 +40,7 @@ mod log_area;
 mod metaslab;
 mod range_tree;
 mod space;
+mod withheld;
 
 pub use allocator::{Allocator, ClassKind, Request};
 pub use group::{Group, GroupConfig, SpaceUse};
@@ -46,6 +48,7 @@ pub use log_area::{LogArea, Piece};
 pub use metaslab::{Changes, Metaslab, SyncDone};
 pub use range_tree::{CLASSES as SIZE_CLASSES, RangeError, RangeFault, RangeTree};
 pub use space::{fragmentation, slop_bytes};
+pub use withheld::Withheld;
 
 use crate::error::Result;
 

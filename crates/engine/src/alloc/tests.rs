@@ -56,7 +56,7 @@ fn add_group_with(allocator: &Allocator, vdev: u32, class: ClassKind, metaslabs:
 
 /// The sync side, as `pool/space_maps` does it, with `disk` for the space maps.
 struct Pool {
-    allocator: Allocator,
+    allocator: Arc<Allocator>,
     disk: Arc<Disk>,
     touched: BTreeSet<(u32, u64)>,
     changes: Vec<((u32, u64), Changes)>,
@@ -69,7 +69,7 @@ impl Pool {
 
     fn with_metaslabs(streams: usize, metaslab_shift: u8) -> Self {
         let disk = Arc::new(Disk { metaslab_shift, in_use: Mutex::default() });
-        let allocator = Allocator::new(streams);
+        let allocator = Arc::new(Allocator::new(streams));
         allocator.set_loader(Arc::clone(&disk) as Arc<dyn LoadSpaceMap>);
         Self { allocator, disk, touched: BTreeSet::new(), changes: Vec::new() }
     }
@@ -477,4 +477,84 @@ fn metaslabs_whose_space_map_is_damaged_are_passed_over() {
     let full = allocator.allocate(&Request::new(ClassKind::Normal, UNIT, 1, 4)).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::NoSpace);
     assert!(!group.metaslabs()[0].is_loaded());
+}
+
+fn overlaps(dvas: &[Dva], held: &Withheld) -> bool {
+    dvas.iter().any(|dva| held.ranges().overlaps(dva.offset, dva.allocated))
+}
+
+#[test]
+fn what_is_withheld_is_not_given_out_until_nobody_holds_it() {
+    let mut pool = Pool::new(1);
+    add_group(&pool.allocator, 0, ClassKind::Normal, 1);
+    let request = Request::new(ClassKind::Normal, UNIT, 1, 1);
+    let used = pool.allocator.allocate(&request).unwrap();
+    let half = 1 << (METASLAB_SHIFT - 1);
+    let first = pool.allocator.withhold(0, 0..half).unwrap();
+    let second = pool.allocator.withhold(0, half / 2..half + UNIT).unwrap();
+    assert_eq!((first.ranges().bytes(), second.ranges().bytes()), (half - UNIT, half / 2 + UNIT));
+    assert!(!overlaps(&used, &first) && pool.allocator.is_free(Dva::new(0, half / 2, UNIT)).unwrap());
+    let mut taken = BTreeSet::new();
+    let mut take = |allowed: &dyn Fn(&[Dva]) -> bool, count: u64| {
+        for _ in 0..count {
+            let dvas = pool.allocator.allocate(&request).unwrap();
+            assert!(allowed(&dvas) && dvas.iter().copied().flat_map(units).all(|unit| taken.insert(unit)));
+        }
+    };
+    take(&|dvas| !overlaps(dvas, &first) && !overlaps(dvas, &second), (half - UNIT) / UNIT);
+    drop(first);
+    take(&|dvas| !overlaps(dvas, &second), half / 2 / UNIT - 1);
+    drop(second);
+    take(&|_| true, half / 2 / UNIT + 1);
+    assert_eq!(pool.allocator.allocate(&request).unwrap_err().kind(), ErrorKind::NoSpace);
+    pool.pass(1);
+    pool.sync_done(1, true);
+    let in_use = (0..1 << METASLAB_SHIFT).step_by(UNIT as usize).map(|at| (0, at)).collect();
+    pool.check_settled(&in_use);
+}
+
+#[test]
+fn an_allocation_waits_for_what_is_withheld() {
+    let pool = Pool::new(1);
+    add_group(&pool.allocator, 0, ClassKind::Normal, 1);
+    let held = pool.allocator.withhold(0, 0..1 << METASLAB_SHIFT).unwrap();
+    let allocator = pool.allocator.clone();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || allocator.allocate(&Request::new(ClassKind::Normal, UNIT, 1, 1)).unwrap());
+        while pool.allocator.withholding.starving() == 0 {
+            std::thread::yield_now();
+        }
+        assert!(!waiting.is_finished());
+        drop(held);
+        assert_eq!(waiting.join().unwrap()[0].allocated, UNIT);
+    });
+}
+
+#[test]
+fn what_came_free_lately_is_told_once() {
+    let mut pool = Pool::new(1);
+    add_group(&pool.allocator, 0, ClassKind::Normal, 1);
+    pool.allocator.note_frees(true);
+    let metaslab = pool.allocator.metaslab(0, 0).unwrap();
+    let whole = Request::new(ClassKind::Normal, 16 * UNIT, 1, 1);
+    let dva = pool.allocator.allocate(&whole).unwrap()[0];
+    pool.pass(1);
+    pool.sync_done(1, true);
+    pool.allocator.free(dva, 2).unwrap();
+    for txg in 2..4 {
+        pool.pass(txg);
+        pool.sync_done(txg, true);
+        pool.allocator.groups()[0].mark_dirty(0, txg + 1);
+        assert!(pool.allocator.withhold_lately_freed(0, &metaslab).unwrap().is_none(), "it waits for txg {}", txg + 1);
+    }
+    pool.pass(4);
+    pool.sync_done(4, true);
+    // A part of it was used again.
+    let again = pool.allocator.allocate(&Request { physical: UNIT, txg: 5, ..whole }).unwrap()[0];
+    let held = pool.allocator.withhold_lately_freed(0, &metaslab).unwrap().unwrap();
+    let expected = if (dva.offset..dva.offset + dva.allocated).contains(&again.offset) { 15 } else { 16 };
+    assert_eq!(held.ranges().bytes(), expected * UNIT);
+    assert!(!overlaps(&[again], &held));
+    drop(held);
+    assert!(pool.allocator.withhold_lately_freed(0, &metaslab).unwrap().is_none());
 }

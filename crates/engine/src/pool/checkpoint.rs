@@ -1,9 +1,18 @@
-//! Checkpoints: a state of the pool that OpenZFS was asked to keep.
+//! Checkpoints: a state of the pool that is kept, to go back to it (`zpool checkpoint`).
 //!
 //! # Theory
-//! The MOS keeps the uberblock of that time, and each top-level vdev a space map of what was freed since and may not be given out.
-//! To take a checkpoint, to discard one and to write a pool that has one is OpenZFS's. Without that uberblock, and with the feature
-//! still active, what was kept is being freed.
+//! The MOS keeps the uberblock of that time, and each top-level vdev a space map of what was freed since and may not be given out: from the group
+//! on that keeps the uberblock, a block that is freed and was born before stays allocated ([`crate::zio::BlockIo::free`]). So all that the kept
+//! uberblock leads to is as it was.
+//!
+//! To discard the checkpoint the uberblock is forgotten, in one group; what was kept is freed in the groups that follow, a piece in each, from the
+//! ends of the space maps on (`discard_sync`). Meanwhile the feature is still active, which tells both states from none.
+//!
+//! To go back for good the kept uberblock is written to the labels with the number of a new group, before anything else is: from then on it is the
+//! pool, and what was written since the checkpoint is free by its space maps (`rewind`). Its field `checkpoint_txg` stays, which says that
+//! logs that were not claimed then are void: their blocks may have been given to others.
+//!
+//! A vdev cannot leave the pool while there is a checkpoint, which has it.
 //!
 //! # On disk
 //! `com.delphix:zpool_checkpoint` of the MOS's directory: the uberblock, as words. `com.delphix:pool_checkpoint_sm` of a
@@ -15,19 +24,24 @@ use ondisk::uberblock::Uberblock;
 use zerocopy::FromBytes;
 
 use super::layers::Layers;
-use super::space_maps::read_frees;
+use super::space_maps::{CHECKPOINT_MAP, read_frees};
+use super::sync::writer::GroupWriter;
 use crate::alloc::RangeTree;
 use crate::bail;
 use crate::dmu::ObjectId;
 use crate::dsl::Mos;
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};
-use crate::vdev::{TopVdev, VdevTree};
+use crate::vdev::TopVdev;
+
+pub(in crate::pool) mod discard_sync;
+pub(in crate::pool) mod rewind;
+pub(in crate::pool) mod verbs;
+
+pub use rewind::rewind_to_checkpoint;
 
 /// Key of the MOS's directory: the uberblock that a checkpoint keeps.
 const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
-/// In a top-level vdev's ZAP: frees since the checkpoint.
-const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
 
 /// A checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,14 +62,29 @@ pub(in crate::pool) fn uberblock(mos: &Mos) -> Result<Option<Uberblock>> {
     Ok(Some(Uberblock::decode(&bytes).within(|| "the uberblock of the checkpoint")?))
 }
 
-/// Refuses to write a pool that has a checkpoint: what was freed since would be given out.
-pub(in crate::pool) fn refuse(mos: &Mos, vdevs: &VdevTree) -> Result<()> {
-    for top in vdevs.data_tops() {
-        if top.zap() != 0 && mos.zap_contains(top.zap(), CHECKPOINT_MAP)? {
-            bail!(Unsupported, "the pool has a checkpoint: discard it with OpenZFS first");
+/// Has what is freed kept from now on, if there is a checkpoint, or goes on with freeing what one had: when the pool is opened, before anything is
+/// freed.
+pub(in crate::pool) fn open(writer: &GroupWriter) -> Result<()> {
+    let layers = writer.layers();
+    if layers.meta().features.is_active(Feature::PoolCheckpoint) {
+        match uberblock(layers.mos())? {
+            Some(kept) => layers.context.io.set_checkpoint_txg(kept.txg),
+            None => writer.hasten(),
         }
     }
     Ok(())
+}
+
+/// Refuses a change of the vdevs, which a checkpoint needs as they are.
+///
+/// # Errors
+/// `Exists`: there is one, or what it kept is being freed.
+pub(in crate::pool) fn refuse_change(layers: &Layers) -> Result<()> {
+    match checkpoint(layers)? {
+        Some(Checkpoint { discarding: true, .. }) => bail!(Exists, "currently discarding checkpoint"),
+        Some(_) => bail!(Exists, "checkpoint exists"),
+        None => Ok(()),
+    }
 }
 
 /// The checkpoint, if there is one.

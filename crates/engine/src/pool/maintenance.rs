@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::checkpoint;
 use super::config::configuration::Configuration;
 use super::config::properties::stored_property;
 use super::layers::Layers;
@@ -20,6 +21,7 @@ pub(in crate::pool) fn change_guid(layers: &Layers, configuration: &Arc<Configur
     if layers.vdevs.state() != VdevState::Online {
         bail!(NoDevice, "pool {}: its guid cannot change while a device is missing or degraded", configuration.name());
     }
+    checkpoint::refuse_change(layers)?;
     let old = configuration.get().guid;
     let new = guid.unwrap_or_else(|| layers.context.host.random());
     let (vdevs, configuration) = (layers.vdevs.clone(), configuration.clone());

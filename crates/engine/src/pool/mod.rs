@@ -22,6 +22,7 @@ mod devices;
 pub mod error_log_sync;
 pub mod expansion;
 mod layers;
+mod leaf_work;
 mod maintenance;
 mod open;
 #[allow(clippy::module_inception)]
@@ -35,11 +36,13 @@ mod verbs;
 #[cfg(test)]
 mod tests;
 
-pub use config::prop_table;
+pub use config::{prop_table, vdev_prop_table};
 pub use devices::beside::attach::Beside;
 pub use devices::auxiliary;
 pub use devices::removed::Removal;
 pub use devices::states::Stopped;
+pub use devices::vdev_properties::StoredOfVdev;
+pub use leaf_work::{WorkCommand, WorkKind, WorkProgress, WorkState};
 pub use open::create::{NewPool, NewVdev};
 pub use open::open::OpenOptions;
 pub use open::{examine, import};

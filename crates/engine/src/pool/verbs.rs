@@ -12,10 +12,12 @@ use super::devices::removed::{self, Removal};
 use super::devices::beside::attach::{self, Beside};
 use super::devices::beside::{detach, split};
 use super::devices::states::Stopped;
+use super::devices::vdev_properties::{self, StoredOfVdev};
 use super::devices::{add, remove_log, states};
 use super::expansion::{self, ExpansionProgress};
 use super::import::Candidate;
 use super::open::{close, create, open};
+use super::leaf_work::{self, WorkCommand, WorkKind, WorkProgress};
 use super::scan::{self, ScanProgress};
 use super::{NewPool, OpenOptions, Pool, check, maintenance};
 use crate::dsl::PropertyValue;
@@ -86,6 +88,7 @@ impl Pool {
     /// There is none, or it stands in for a device.
     pub fn remove_auxiliary(&self, guid: u64) -> Result<AuxiliaryKind> {
         let _one_at_a_time = self.lock_vdev_changes();
+        checkpoint::refuse_change(self.groups().layers())?;
         auxiliary::remove(self.groups(), guid)
     }
 
@@ -150,7 +153,9 @@ impl Pool {
     /// There is no such device, or the pool cannot be written.
     pub fn online_device(&self, guid: u64, disk: Option<DiskRef>, to_stay: bool) -> Result<VdevState> {
         let _one_at_a_time = self.lock_vdev_changes();
-        states::online(self.groups(), guid, disk, to_stay)
+        let state = states::online(self.groups(), guid, disk, to_stay)?;
+        leaf_work::resume(self.groups());
+        Ok(state)
     }
 
     /// Uses all of the devices of a top-level vdev, if these are larger than they were (`zpool online -e`, `autoexpand`): that with the device
@@ -163,13 +168,30 @@ impl Pool {
         states::expand(self.groups(), guid)
     }
 
+    /// Begins or ends work on the free space of the device with this guid (`zpool initialize`, `zpool trim`); it is written with the next group.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such device. `Invalid`: it cannot be written. `Busy`: it is under way. `Conflict`: it is not. `NotSupported`: the device
+    /// knows nothing of what is needed.
+    pub fn work_on_leaf(&self, guid: u64, kind: WorkKind, command: WorkCommand) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        leaf_work::verbs::command(self.groups(), guid, kind, command)
+    }
+
+    /// How far work on the free space of devices is, where there was any.
+    pub fn leaf_work(&self) -> Vec<WorkProgress> {
+        self.groups().works().progress(self.groups().layers())
+    }
+
     /// Looks at all devices again (`zpool reopen`): `found` is what is where devices should be that are not open, `gone` are devices
     /// that are no longer where they were.
     ///
     /// # Errors
     /// The pool cannot be written.
     pub fn reopen_devices(&self, found: Vec<(u64, DiskRef)>, gone: Vec<u64>) -> Result<()> {
-        states::reopen(self.groups(), found, gone)
+        states::reopen(self.groups(), found, gone)?;
+        leaf_work::resume(self.groups());
+        Ok(())
     }
 
     /// The last removal of a vdev, if there was one.
@@ -196,13 +218,31 @@ impl Pool {
         properties::stored_properties(self.groups().layers())
     }
 
+    /// What users have set of vdevs, by their guids.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn stored_vdev_properties(&self) -> Result<Vec<StoredOfVdev>> {
+        vdev_properties::stored(self.groups().layers())
+    }
+
+    /// Sets a property of a vdev (`zpool set`), and waits until that is on disk. An empty text removes what a user made up.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no such vdev. `Invalid`: it cannot have the value. `NotSupported`: it cannot have the property.
+    pub fn set_vdev_property(&self, guid: u64, name: &str, value: PropertyValue) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        vdev_properties::set(self.groups(), guid, name, value)
+    }
+
     /// Stores properties, and waits until that is on disk. An empty text removes. `comment` and `compatibility` go into
     /// the configuration.
     ///
     /// # Errors
     /// The pool is read-only or full.
     pub fn set_properties(&self, values: Vec<(String, PropertyValue)>) -> Result<()> {
-        properties::set_properties(self.groups(), values)
+        properties::set_properties(self.groups(), values)?;
+        leaf_work::autotrim::obey(self.groups())
     }
 
     /// Enables features with all they depend on, and waits until that is on disk.
@@ -254,6 +294,7 @@ impl Pool {
     /// Devices that count as broken are tried again, of one guid or all; `found`: what is where those should be that are not open.
     pub fn forgive_devices(&self, device: Option<u64>, found: Vec<(u64, DiskRef)>) {
         states::forgive(self.groups(), device, found);
+        leaf_work::resume(self.groups());
     }
 
     /// Says in the history, in some txg soon, that this program made or imported the pool.
@@ -333,6 +374,23 @@ impl Pool {
     /// What happened to scans since this was last asked, in the words of events.
     pub fn take_scan_events(&self) -> Vec<&'static str> {
         self.groups().scans().take_events()
+    }
+
+    /// Keeps the pool as it is (`zpool checkpoint`), and returns when that is on disk.
+    ///
+    /// # Errors
+    /// `Exists`: there is a checkpoint, or one is being freed. `Busy`: a vdev is being removed. `NotSupported`: the pool has not the feature.
+    pub fn take_checkpoint(&self) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        checkpoint::verbs::take(self.groups())
+    }
+
+    /// Gives up what is kept; it is freed in the groups that follow.
+    ///
+    /// # Errors
+    /// `NotFound`: there is no checkpoint. `Exists`: it is being freed already.
+    pub fn discard_checkpoint(&self) -> Result<()> {
+        checkpoint::verbs::discard(self.groups())
     }
 
     /// The checkpoint, if there is one.

@@ -47,6 +47,13 @@ pub enum Parameter {
     ScrubMinTime,
     ResilverMinTime,
     ResilverDeferPercent,
+    DiscardMemoryLimit,
+    InitializeValue,
+    InitializeChunkSize,
+    TrimExtentBytesMax,
+    TrimExtentBytesMin,
+    TrimMetaslabSkip,
+    TrimTxgBatch,
     ExpandBytesMax,
     ScrubAfterExpand,
 }
@@ -56,7 +63,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 35;
+const COUNT: usize = 42;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -93,6 +100,13 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (ScrubMinTime, "zfs_scrub_min_time_ms", 1..=60_000),
     (ResilverMinTime, "zfs_resilver_min_time_ms", 1..=60_000),
     (ResilverDeferPercent, "zfs_resilver_defer_percent", 0..=100),
+    (DiscardMemoryLimit, "zfs_spa_discard_memory_limit", 1..=1 << 30),
+    (InitializeValue, "zfs_initialize_value", 0..=u64::MAX - 1),
+    (InitializeChunkSize, "zfs_initialize_chunk_size", 512..=16 << 20),
+    (TrimExtentBytesMax, "zfs_trim_extent_bytes_max", 1 << 16..=1 << 40),
+    (TrimExtentBytesMin, "zfs_trim_extent_bytes_min", 0..=1 << 40),
+    (TrimMetaslabSkip, "zfs_trim_metaslab_skip", 0..=1),
+    (TrimTxgBatch, "zfs_trim_txg_batch", 1..=1 << 32),
     (ExpandBytesMax, "raidz_expand_max_reflow_bytes", 0..=u64::MAX - 1),
     (ScrubAfterExpand, "zfs_scrub_after_expand", 0..=1),
 ];
@@ -199,6 +213,13 @@ impl Tunables {
             // Until a resilver is done a further loss may be one too many.
             ResilverMinTime => 300,
             ResilverDeferPercent => 10,
+            DiscardMemoryLimit => 16 << 20,
+            InitializeValue => 0xdead_beef_dead_beee,
+            InitializeChunkSize => 1 << 20,
+            TrimExtentBytesMax => 128 << 20,
+            TrimExtentBytesMin => 32 << 10,
+            TrimMetaslabSkip => 0,
+            TrimTxgBatch => 32,
             ExpandBytesMax => 0,
             ScrubAfterExpand => 1,
         }

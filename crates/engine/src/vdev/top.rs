@@ -320,6 +320,11 @@ impl TopVdev {
         error!(NoDevice, "vdev {}: no device can be {done}", self.id)
     }
 
+    /// The threads for several reads at a time, if one of the devices is slow enough for that.
+    pub fn beside_reads(&self) -> Option<Arc<Executor>> {
+        self.members.read().leaves.iter().find_map(|leaf| leaf.traffic.beside_reads().cloned())
+    }
+
     /// The threads for several writes at a time, if one of the devices is slow enough for that.
     pub fn beside_writes(&self) -> Option<Arc<Executor>> {
         self.members.read().leaves.iter().find_map(|leaf| leaf.traffic.beside_writes().cloned())

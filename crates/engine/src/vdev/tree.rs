@@ -437,7 +437,7 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
         written_bytes: number(|leaf| &leaf.stats.written_bytes),
         is_log: config.flag(key::IS_LOG),
         is_behind: leaf.is_some_and(|leaf| leaf.is_behind()),
-        requests: [RequestKind::Read, RequestKind::LogWrite, RequestKind::Write]
+        requests: [RequestKind::Read, RequestKind::LogWrite, RequestKind::Write, RequestKind::Trim]
             .map(|kind| leaf.map_or_else(Requests::default, |leaf| leaf.traffic.of(kind))),
         device_bytes: leaf.map_or(0, |leaf| leaf.device_bytes()),
         children,

@@ -89,6 +89,8 @@ pub struct BlockIo {
     leaked: AtomicU64,
     /// Log devices that failed and are not used. guarded by its lock, which is a leaf
     avoided: Mutex<Vec<u32>>,
+    /// The txg that a checkpoint keeps; 0: none.
+    checkpoint_txg: AtomicU64,
 }
 
 impl BlockIo {
@@ -110,6 +112,7 @@ impl BlockIo {
             lost: LostBlocks::default(),
             leaked: AtomicU64::new(0),
             avoided: Mutex::default(),
+            checkpoint_txg: AtomicU64::new(0),
         })
     }
 
@@ -126,6 +129,16 @@ impl BlockIo {
     /// What the pool's features allow.
     pub fn features(&self) -> BlockFeatures {
         *self.features.read()
+    }
+
+    /// Blocks up to this txg are kept by a checkpoint when they are freed from now on; 0: none is. Syncing context, before frees.
+    pub fn set_checkpoint_txg(&self, txg: u64) {
+        self.checkpoint_txg.store(txg, Ordering::Release);
+    }
+
+    /// The txg that a checkpoint keeps; 0: none.
+    pub fn checkpoint_txg(&self) -> u64 {
+        self.checkpoint_txg.load(Ordering::Acquire)
     }
 
     /// Says whether damaged copies may be repaired.

@@ -83,6 +83,10 @@ pub trait BlockDevice: Send + Sync {
         let _ = (leaf, offset, length);
         Ok(())
     }
+    /// The threads for several reads at a time, if one of the devices is slow enough for that.
+    fn beside_reads(&self) -> Option<Arc<Executor>> {
+        None
+    }
     /// The threads for several writes at a time, if one of the devices is slow enough for that.
     fn beside_writes(&self) -> Option<Arc<Executor>> {
         None
@@ -221,6 +225,10 @@ impl BlockDevice for TopVdev {
     fn prepare_leaf(&self, leaf: LeafId, offset: u64, length: u64) -> Result<()> {
         let leaf = self.leaf(leaf)?;
         if leaf.is_open() { leaf.prepare(offset, length) } else { Ok(()) }
+    }
+
+    fn beside_reads(&self) -> Option<Arc<Executor>> {
+        self.beside_reads()
     }
 
     fn beside_writes(&self) -> Option<Arc<Executor>> {

@@ -56,9 +56,11 @@ impl BlockIo {
         if data.is_gang() {
             self.free_gang(data, txg, depth, pieces)?;
         }
+        let checkpoint = self.checkpoint_txg();
+        let is_kept = checkpoint != 0 && data.physical_birth <= checkpoint;
         for dva in data.dvas() {
             for place in self.devices().resolve_to_free(self.own_space(*dva)?)? {
-                self.allocator().free(place, txg)?;
+                if is_kept { self.allocator().free_and_keep(place, txg)? } else { self.allocator().free(place, txg)? }
             }
         }
         Ok(())

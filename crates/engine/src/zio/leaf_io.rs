@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! The vdev says what an I/O is in I/Os of its leaves, and what their answers are worth ([`crate::vdev::map`]). Here they
-//! are made. A thread that waits for one I/O makes it itself. Several writes are made one after the other, or, where the
-//! leaves are slow enough for that, by the pool's crew too: then what is written is owned by the I/O until all are done.
+//! are made. A thread that waits for one I/O makes it itself. Several are made one after the other, or, where the
+//! leaves are slow enough for that, by the pool's crew too: then what is read or written is owned by the I/O until all are done.
 //!
 //! # Path
 //! Called by the stages that read and write blocks, and to look at a range without a checksum; calls [`BlockDevice`].
@@ -76,23 +76,35 @@ impl PlaceRead {
         self.ask(self.reading.others(), &mut []);
     }
 
-    /// Sides are read one after the other, in the thread that waits. Single sectors that lie one behind the other are read together.
+    /// Sides are read one after the other by the thread that waits; where leaves are slow, by the crew too. Single sectors that lie one behind the other are
+    /// read together.
     fn ask(&mut self, mut asks: Vec<Ask>, buf: &mut [u8]) {
-        if self.map.widths.is_empty() {
-            asks.into_iter().for_each(|ask| self.ask_one(ask, buf));
-            return;
+        let crew = if asks.len() > 1 { self.device.beside_reads() } else { None };
+        if self.map.widths.is_empty() && crew.is_none() {
+            return asks.into_iter().for_each(|ask| self.ask_one(ask, buf));
         }
         asks.sort_by_key(|ask| place(&self.map, ask.at));
         let runs: Vec<Vec<Ask>> = asks.chunk_by(|one, next| follows(&self.map, one.at, next.at)).map(<[Ask]>::to_vec).collect();
-        for run in runs {
-            let ((leaf, offset, length), count) = (place(&self.map, run[0].at), run.len());
-            let mut bytes = vec![0; run.iter().map(|ask| self.map.at(ask.at).0.length).sum()];
-            if count == 1 || self.device.read_leaf(leaf, self.class, offset, &mut bytes).is_err() {
-                run.into_iter().for_each(|ask| self.ask_one(ask, buf));
-                continue;
-            }
-            for (ask, bytes) in run.into_iter().zip(bytes.chunks(length)) {
-                self.reading.answer(ask.at, Answer::Bytes(bytes.to_vec()));
+        let of = |run: &Vec<Ask>| {
+            let (leaf, offset, _) = place(&self.map, run[0].at);
+            (leaf, offset, run.iter().map(|ask| self.map.at(ask.at).0.length).sum())
+        };
+        let (device, class) = (self.device.clone(), self.class);
+        let read = move |(leaf, offset, length): (LeafId, u64, usize)| {
+            let mut bytes = vec![0; length];
+            device.read_leaf(leaf, class, offset, &mut bytes).map(|()| bytes)
+        };
+        let found = Executor::map_with(crew.as_ref(), runs.iter().map(of).collect(), read);
+        for (run, found) in runs.into_iter().zip(found) {
+            match found {
+                Ok(mut bytes) => {
+                    for ask in run {
+                        let rest = bytes.split_off(self.map.at(ask.at).0.length);
+                        self.reading.answer(ask.at, Answer::Bytes(std::mem::replace(&mut bytes, rest)));
+                    }
+                }
+                Err(error) if run.len() == 1 => self.note(run[0].at, Err(error)),
+                Err(_) => run.into_iter().for_each(|ask| self.ask_one(ask, buf)),
             }
         }
     }
@@ -107,11 +119,15 @@ impl PlaceRead {
                 self.device.read_leaf(side.leaf, self.class, side.offset, &mut bytes).map(|()| Answer::Bytes(bytes))
             }
         };
+        self.note(ask.at, answer);
+    }
+
+    fn note(&mut self, at: Position, answer: Result<Answer>) {
         let answer = answer.unwrap_or_else(|error| {
             self.failure = Some(error);
             Answer::Failed
         });
-        self.reading.answer(ask.at, answer);
+        self.reading.answer(at, answer);
     }
 
     /// Where the buffer has to be `right` (`None`: nobody knows), the sides that are not; with `missed`, also those that were not asked as they

@@ -18,11 +18,11 @@ use super::Bookmark;
 use super::leaf_io::{Damage, PlaceRead};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
-use crate::vdev::Class;
+use crate::vdev::{Class, LeafId};
 
 mod scan;
 
-pub use scan::ScanTally;
+pub use scan::{NotRight, ScanTally};
 use scan::is_log_block;
 
 /// Calls what it is given if the block is still there, and keeps it from being freed meanwhile.
@@ -283,7 +283,7 @@ impl BlockIo {
         match intent {
             Intent::Scan(tally) => {
                 self.blame(damaged);
-                self.heal(damaged, right, at, &|healed| tally.note_repair(birth, healed));
+                self.heal(damaged, right, at, &|leaf, healed| tally.note_repair(leaf, birth, healed));
             }
             Intent::Needed => self.mend(damaged, right, at),
             Intent::NeededWhile(while_there) => while_there(&mut || self.mend(damaged, right, at)),
@@ -297,7 +297,7 @@ impl BlockIo {
                     bail!(Checksum, "block {at}: a copy of it is wrong, and it may have been freed");
                 }
             }
-            Intent::PerhapsUnwritten => self.heal(damaged, right, at, &|_| ()),
+            Intent::PerhapsUnwritten => self.heal(damaged, right, at, &|_, _| ()),
             Intent::Inspect(found) => found.lock().extend(damaged.iter().flat_map(|Damaged { place, sides }| {
                 sides.iter().map(|side| WrongCopy {
                     place: format!("{}, address {}", place.device.leaf_name(side.leaf), place.dva),
@@ -310,7 +310,7 @@ impl BlockIo {
 
     fn mend(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark) {
         self.blame(damaged);
-        self.heal(damaged, right, at, &|_| ());
+        self.heal(damaged, right, at, &|_, _| ());
     }
 
     /// Counts sides that gave what is wrong, and have not just missed it.
@@ -326,7 +326,7 @@ impl BlockIo {
 
     /// Writes what is right over what is wrong, where the pool may be written, and says of each how many bytes were written. A failure to do so is
     /// not the reader's.
-    fn heal(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark, note: &dyn Fn(Option<u64>)) {
+    fn heal(&self, damaged: &[Damaged<'_>], right: &[u8], at: &Bookmark, note: &dyn Fn(LeafId, Option<u64>)) {
         if !self.is_writable() {
             return;
         }
@@ -336,11 +336,11 @@ impl BlockIo {
                     Ok(bytes) => {
                         self.counters.healed.add(1);
                         place.device.note_repair(side.leaf, bytes, place.is_scan());
-                        note(Some(bytes));
+                        note(side.leaf, Some(bytes));
                     }
                     Err(error) => {
                         tracing::warn!(%error, block = %at, "a damaged copy could not be repaired");
-                        note(None);
+                        note(side.leaf, None);
                     }
                 }
             }

@@ -490,10 +490,16 @@ fn take_run(queue: &mut VecDeque<Ready>) -> Option<Vec<Ready>> {
     Some(run)
 }
 
+/// Do the bytes of a block of this length lie there one behind the other? Where there is parity (or padding) its place is larger: there it is
+/// written whole and by itself, as where its bytes are follows from its length.
+pub(super) fn lies_as_it_is(dva: &Dva, length: u64) -> bool {
+    dva.allocated == length
+}
+
 fn follows(last: &Ready, next: &Ready) -> bool {
     let length = last.sealed.contents.bytes().len() as u64;
     let adjacent = |(before, after): (&Dva, &Dva)| {
-        before.vdev == after.vdev && before.allocated == length && before.offset + length == after.offset
+        before.vdev == after.vdev && lies_as_it_is(before, length) && before.offset + length == after.offset
     };
     !last.issued
         && !next.issued

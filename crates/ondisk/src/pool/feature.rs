@@ -183,7 +183,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Top-level vdevs can be removed"),
     row!(ObsoleteCounts, "obsolete_counts", "com.delphix:obsolete_counts", [READ_ONLY_COMPATIBLE], [ExtensibleDataset DeviceRemoval], Maintain,
          "Removed vdevs take less memory as their blocks are freed"),
-    row!(PoolCheckpoint, "zpool_checkpoint", "com.delphix:zpool_checkpoint", [READ_ONLY_COMPATIBLE], [], None,
+    row!(PoolCheckpoint, "zpool_checkpoint", "com.delphix:zpool_checkpoint", [READ_ONLY_COMPATIBLE], [], ReadWrite,
          "The pool's state can be kept, to go back to it later"),
     row!(SpacemapV2, "spacemap_v2", "com.delphix:spacemap_v2", [READ_ONLY_COMPATIBLE ACTIVATE_ON_ENABLE], [], ReadWrite,
          "Space maps store large segments in fewer bytes"),

@@ -217,6 +217,12 @@ impl Uberblock {
         out
     }
 
+    /// As the MOS keeps it for a checkpoint: numbers, in the order of this machine.
+    pub fn to_words(&self) -> Vec<u64> {
+        let little = Uberblock { order: ByteOrder::Little, ..self.clone() };
+        little.encode().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    }
+
     /// Which of two uberblocks is newer. Of two with one txg (written by hosts that saw different halves of a mirror)
     /// it is the later one, and then the one with the higher heartbeat number.
     pub fn compare_age(&self, other: &Uberblock) -> Ordering {
@@ -266,6 +272,15 @@ mod tests {
         assert_eq!(little[40..48], [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(little[200], 3);
         assert_eq!(example(ByteOrder::Big).encode()[40..48], [7, 6, 5, 4, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn it_is_kept_as_numbers() {
+        let uberblock = example(ByteOrder::Big);
+        let words = uberblock.to_words();
+        assert_eq!((words.len(), words[0], words[2], words[25]), (27, Uberblock::MAGIC, 44, 3));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(Uberblock::decode(&bytes), Ok(Uberblock { order: ByteOrder::Little, ..uberblock }));
     }
 
     /// Found by the fuzzer: the group after the last number there is.

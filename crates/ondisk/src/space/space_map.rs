@@ -239,6 +239,13 @@ pub struct Entry {
     pub pass: u16,
 }
 
+impl Entry {
+    /// Bytes that it takes in the map it was read from.
+    pub const fn bytes(&self) -> usize {
+        if self.vdev.is_some() { 2 * WORD } else { WORD }
+    }
+}
+
 /// Decodes a space map, block by block.
 #[derive(Debug)]
 pub struct Decoder {
@@ -267,6 +274,11 @@ pub struct Entries<'a> {
 }
 
 impl Entries<'_> {
+    /// Bytes that are not decoded yet.
+    pub const fn left(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn word(&mut self) -> Option<u64> {
         let (word, rest) = self.bytes.split_first_chunk::<WORD>()?;
         self.bytes = rest;

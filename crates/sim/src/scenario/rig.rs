@@ -12,7 +12,7 @@ use engine::vdev::DraidColumns;
 use ondisk::feature::Feature;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tarnfs::{CreateOptions, FileSystem, ImportOptions, Pool, VdevPaths};
+use tarnfs::{CreateOptions, FileSystem, ImportOptions, Pool, Rewind, VdevPaths};
 
 use super::{Actor, Model};
 use crate::golden::Golden;
@@ -268,6 +268,17 @@ impl Rig {
         let options = ImportOptions { force: true, tunables: Some(self.tunables.clone()), ..ImportOptions::default() };
         let pool = Pool::import(&[self.directory().to_owned()], &self.name, options);
         self.pool = Some(pool.unwrap_or_else(|error| panic!("import of {}: {error}", self.name)));
+    }
+
+    /// Imports the pool as its checkpoint has it: to look at it, or for good.
+    ///
+    /// # Errors
+    /// It has none, or that cannot be read.
+    pub fn rewind(&mut self, read_only: bool) -> Result<(), tarnfs::Error> {
+        assert!(self.pool.is_none(), "the pool is imported");
+        let options = ImportOptions { force: true, read_only, rewind: Rewind::ToCheckpoint, tunables: Some(self.tunables.clone()), ..ImportOptions::default() };
+        self.pool = Some(Pool::import(&[self.directory().to_owned()], &self.name, options)?);
+        Ok(())
     }
 
     /// Our own checker on the images of the exported pool.

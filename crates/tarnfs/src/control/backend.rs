@@ -7,7 +7,7 @@ use super::protocol::maintenance::{
     DatasetRename, DeleteQueue, ImportRewound, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolDevice, PoolEvent, PoolEvents, PoolHistory,
     PoolRecord, PoolReguid, PoolRemove, PoolScrub, PoolUpgrade,
 };
-use super::protocol::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply};
+use super::protocol::reply::{BuildVersion, Datasets, Mount, PoolEntry, Reply, VdevProperties};
 use super::protocol::request::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, PoolCreate,
     PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request,
@@ -66,6 +66,10 @@ pub trait Backend {
     }
     /// A command that changed a pool, for its history.
     fn pool_record(&mut self, _: PoolRecord) -> Result<(), Failure> {
+        not_here()
+    }
+    /// `zpool get`, of vdevs
+    fn vdev_get(&mut self, _: PoolSelect) -> Result<Vec<VdevProperties>, Failure> {
         not_here()
     }
     /// `zpool reguid`
@@ -252,6 +256,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolList(select) => backend.pool_list(select).map(Reply::Pools),
         Request::PoolGet(select) => backend.pool_get(select).map(Reply::Pools),
         Request::PoolStatus(select) => backend.pool_status(select).map(Reply::Status),
+        Request::VdevGet(select) => backend.vdev_get(select).map(Reply::VdevProperties),
         Request::PoolSet(set) => done(backend.pool_set(set)),
         Request::PoolSync(select) => done(backend.pool_sync(select).and_then(|job| job())),
         Request::PoolHistory(select) => backend.pool_history(select).map(Reply::History),

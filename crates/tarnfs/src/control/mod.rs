@@ -39,12 +39,12 @@ pub use descriptor::{Descriptor, Watch, Way};
 pub use protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 pub use protocol::failure::{Failure, FailureKind, SAME_DEVICE, plain_words};
 pub use protocol::maintenance::{
-    CommandLine, DatasetRename, DeleteQueue, DeviceAttach, DeviceVerb, EventValue, HistoryRecord, HistoryWhat, ImportRewound, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolDevice, PoolEvent,
+    CommandLine, DatasetRename, DeleteQueue, DeviceAttach, DeviceVerb, EventValue, HistoryRecord, HistoryWhat, ImportRewound, LeafWork, LeafWorkCommand, LeafWorkKind, OwnerKind, OwnerSpace, OwnerUse, PoolAdd, PoolClear, PoolDevice, PoolEvent,
     PoolEvents, PoolHistory, PoolRecord, PoolReguid, PoolRemove, PoolScrub, PoolSplit, PoolUpgrade, ScrubCommand,
 };
 pub use pools::{Beside, Flush, MACHINE_CACHEFILE, MountPlan, Mounter, NoMounts, Pools, Settled, check_request, no_transaction};
 pub use protocol::property::{PropertyValue, Setting, Source, Value, Wanted};
-pub use protocol::reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply};
+pub use protocol::reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply, VdevProperties};
 pub use protocol::request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
     PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
@@ -58,6 +58,6 @@ pub use protocol::stream::{
 };
 pub use size::parse_size;
 pub use protocol::status::{
-    CheckpointState, CheckpointStatus, DedupStatus, ExpansionStatus, FoundPool, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
+    CheckpointState, CheckpointStatus, DedupStatus, ExpansionStatus, FoundPool, LeafWorkState, LeafWorkStatus, PoolState, PoolStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
     UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus,
 };

@@ -1,12 +1,13 @@
 //! `zpool set`
 
 use ondisk::feature::Feature;
-use tarnfs::control::{PoolSelect, PoolSet, Request, Wanted, compatibility};
+use tarnfs::control::{DeviceVerb, PoolDevice, PoolSelect, PoolSet, Request, Wanted, compatibility};
 
 use crate::properties::columns::Scope;
 use crate::properties::effectless;
 use crate::properties::settings::{self, When};
 use crate::session::{Outcome, Session, Stop, complain};
+use crate::zpool::show::get::vdevs::find_vdev;
 use crate::zpool::spec::pools;
 
 /// `EINVAL`, which is what this command exits with when the pool is none.
@@ -21,10 +22,7 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
         [] => return Err(session.misuse("missing property=value argument")),
         [_] => return Err(session.misuse("missing pool name")),
         [pair, name] => (pair, name),
-        [_, _, _] => {
-            complain!(session, "vdev properties are not yet supported by this version of tarn");
-            return Ok(1);
-        }
+        [pair, name, vdev] => return set_of_vdev(session, pair, name, vdev),
         _ => return Err(session.misuse("too many pool names")),
     };
     let Some((property, value)) = settings::split(pair) else {
@@ -45,6 +43,39 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
             Ok(0)
         }
         Err(failure) => Err(session.failed(format_args!("cannot set property for '{name}'"), &failure)),
+    }
+}
+
+/// Settings of vdevs that are kept, and do nothing.
+const IDLE: [&str; 8] = ["failfast", "checksum_n", "checksum_t", "io_n", "io_t", "slow_io_n", "slow_io_t", "slow_io_events"];
+
+fn set_of_vdev(session: &mut Session<'_>, pair: &str, name: &str, vdev: &str) -> Outcome {
+    let Some((property, value)) = settings::split(pair) else {
+        return Err(session.misuse("missing value in property=value argument"));
+    };
+    if !pools::exists(session, name) {
+        complain!(session, "cannot open '{name}': is not a pool");
+        pools::hint(session, name);
+        return Ok(NOT_A_POOL);
+    }
+    let (statuses, code) = pools::statuses(session, std::slice::from_ref(&name.to_owned()));
+    let Some(status) = statuses.first() else { return Ok(code) };
+    let Some((guid, shown)) = find_vdev(status, vdev) else {
+        let shown = if vdev == "root" { "root-0" } else { vdev };
+        complain!(session, "cannot find '{shown}' in '{name}': device not in pool");
+        return Ok(NOT_A_POOL);
+    };
+    let done = settings::vdev_setting(property, value).and_then(|setting| {
+        session.perform(Request::PoolDevice(PoolDevice { name: name.to_owned(), verb: DeviceVerb::SetProperty { guid, setting } }))
+    });
+    match done {
+        Ok(()) => {
+            if IDLE.contains(&property) {
+                complain!(session, "warning: '{property}={value}' is kept for OpenZFS and has no effect here");
+            }
+            Ok(0)
+        }
+        Err(failure) => Err(session.failed(format_args!("cannot set property {property} for {shown} on {name}"), &failure)),
     }
 }
 

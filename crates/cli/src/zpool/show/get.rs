@@ -1,5 +1,7 @@
 //! `zpool get`
 
+pub(in crate::zpool) mod vdevs;
+
 use tarnfs::control::{PoolEntry, Source};
 
 use super::list::{cell, fit, with_all};
@@ -64,6 +66,12 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
         return Err(session.misuse("missing property argument"));
     }
     let fields = operands.remove(0);
+    if let Some((pool, others)) = operands.split_first()
+        && pools::exists(session, pool)
+        && others.iter().any(|name| !pools::exists(session, name))
+    {
+        return vdevs::run(session, &flags, &fields, pool, others);
+    }
     check_pools(session, &operands)?;
     let chosen = columns::parse(session, &fields, Scope::Pool)?;
     let (entries, code) = pools::entries(session, &operands, &columns::wanted(chosen.as_deref(), &[]));
@@ -84,7 +92,7 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
     Ok(code)
 }
 
-/// The operands must all be pools; vdevs of a pool are not there yet.
+/// The first operand must be a pool; then they are all pools, or the others are vdevs of it.
 fn check_pools(session: &mut Session<'_>, operands: &[String]) -> Result<(), Stop> {
     let Some(first) = operands.first() else { return Ok(()) };
     if !pools::exists(session, first) {
@@ -92,16 +100,7 @@ fn check_pools(session: &mut Session<'_>, operands: &[String]) -> Result<(), Sto
         pools::hint(session, first);
         return Err(Stop::Code(1));
     }
-    let others: Vec<&String> = operands[1..].iter().filter(|name| !pools::exists(session, name)).collect();
-    if others.is_empty() {
-        return Ok(());
-    }
-    complain!(session, "Expected a list of vdevs in \"{first}\", but got:");
-    for other in others {
-        complain!(session, "\t{other}");
-    }
-    complain!(session, "vdev properties are not yet supported by this version of tarn");
-    Err(Stop::Usage)
+    Ok(())
 }
 
 fn rows_of(entry: &PoolEntry, columns: &[Column], style: &Style) -> Vec<Row> {

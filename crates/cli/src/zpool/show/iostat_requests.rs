@@ -108,6 +108,7 @@ pub(super) fn queues(stats: &VdevStats) -> [u64; 14] {
     cells[1] = stats.read_requests.active;
     cells[3] = stats.log_requests.active;
     cells[7] = stats.write_requests.active;
+    cells[11] = stats.trim_requests.active;
     cells
 }
 
@@ -182,7 +183,7 @@ impl Histogram {
                     none(),
                     sizes(&stats.write_requests, &before.write_requests),
                     none(),
-                    none(),
+                    sizes(&stats.trim_requests, &before.trim_requests),
                     none(),
                 ];
                 kinds.into_iter().flatten().collect()

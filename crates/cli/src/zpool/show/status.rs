@@ -1,12 +1,13 @@
 //! `zpool status`
 
-use tarnfs::control::{AllocationClass, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
+use jiff::tz::TimeZone;
+use tarnfs::control::{AllocationClass, LeafWorkState, LeafWorkStatus, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
 
 use super::reason::{self, Reason};
 use super::{removal, scan, status_json};
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::{Long, Options};
-use crate::text::units::nice_number;
+use crate::text::units::{clock_time, nice_number};
 use crate::zpool::spec::pools::{self, Interval, Timestamp};
 use crate::zpool::spec::vdev_name::{CLASSES, Naming};
 
@@ -20,10 +21,10 @@ pub(in crate::zpool) struct Flags {
     dedup: bool,
     pub(super) unhealthy_only: bool,
     pub(in crate::zpool) naming: Naming,
-    initialize: bool,
+    pub(super) initialize: bool,
     pub(in crate::zpool) exact: bool,
     pub(super) slow: bool,
-    trim: bool,
+    pub(super) trim: bool,
     power: bool,
     timestamp: Timestamp,
     pub(super) verbose: bool,
@@ -145,7 +146,7 @@ fn print_pool(session: &mut Session<'_>, flags: &Flags, status: &PoolStatus, rea
         }
     }
     say!(session, "{heading}");
-    let mut tree = Tree { flags, status, width };
+    let mut tree = Tree { flags, status, width, zone: session.zone.clone() };
     tree.print(session, &status.root, 0, false);
     for (class, title) in CLASSES {
         let mut vdevs = status.root.children.iter().filter(|vdev| is_listed_apart(vdev, class)).peekable();
@@ -198,6 +199,7 @@ struct Tree<'a> {
     flags: &'a Flags,
     status: &'a PoolStatus,
     width: usize,
+    zone: TimeZone,
 }
 
 impl Tree<'_> {
@@ -266,13 +268,33 @@ impl Tree<'_> {
                 text.push_str("  (awaiting resilver)");
             }
         }
-        if is_leaf && self.flags.initialize {
-            text.push_str("  (uninitialized)");
-        }
-        if is_leaf && self.flags.trim {
-            text.push_str("  (trim unsupported)");
+        if is_leaf {
+            let otherwise = if vdev.stats.can_trim { "untrimmed" } else { "trim unsupported" };
+            text.push_str(&self.work(vdev.stats.initialize, self.flags.initialize, ["initialized", "initializing", "uninitialized"]));
+            text.push_str(&self.work(vdev.stats.trim, self.flags.trim, ["trimmed", "trimming", otherwise]));
         }
         text
+    }
+}
+
+impl Tree<'_> {
+    /// How far work on a device is: how much is done, that it is being done, or that it never was.
+    fn work(&self, work: Option<LeafWorkStatus>, verbose: bool, [done, doing, otherwise]: [&str; 3]) -> String {
+        let shown = work.filter(|work| work.state != LeafWorkState::Canceled);
+        match shown {
+            Some(work) if verbose => {
+                let percent = if work.state == LeafWorkState::Complete { 100 } else { u128::from(work.done) * 100 / (u128::from(work.total) + 1) };
+                let what = match work.state {
+                    LeafWorkState::Suspended => "suspended, started at",
+                    LeafWorkState::Complete => "completed at",
+                    LeafWorkState::Active | LeafWorkState::Canceled => "started at",
+                };
+                format!("  ({percent}% {done}, {what} {})", clock_time(work.time, &self.zone))
+            }
+            None if verbose => format!("  ({otherwise})"),
+            Some(work) if work.state == LeafWorkState::Active => format!("  ({doing})"),
+            _ => String::new(),
+        }
     }
 }
 

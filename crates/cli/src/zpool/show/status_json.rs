@@ -1,7 +1,9 @@
 //! `zpool status -j`
 
 use serde_json::Value as Json;
-use tarnfs::control::{CheckpointState, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{
+    CheckpointState, LeafWorkState, LeafWorkStatus, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStats, VdevStatus,
+};
 
 use super::status::{Flags, is_listed_apart, is_ordinary, is_sound};
 use super::{reason, removal};
@@ -223,6 +225,38 @@ impl Writer<'_> {
         }
     }
 
+    /// How far work on a device is.
+    fn work(&self, stats: &VdevStats, object: &mut Object) {
+        let none = ["init_state", "initialized", "to_initialize", "init_time", "init_errors"];
+        if self.flags.initialize {
+            self.one_work(stats.initialize, none, "UNINITIALIZED", object);
+        }
+        if self.flags.trim {
+            if stats.can_trim {
+                self.one_work(stats.trim, ["trim_state", "trimmed", "to_trim", "trim_time", "trim_errors"], "UNTRIMMED", object);
+            }
+            object.insert("trim_notsup".into(), self.number(u64::from(!stats.can_trim), Unit::Exact));
+        }
+    }
+
+    fn one_work(&self, work: Option<LeafWorkStatus>, [state, done, total, time, errors]: [&str; 5], none: &str, object: &mut Object) {
+        let Some(work) = work else {
+            object.insert(state.into(), none.into());
+            return;
+        };
+        let word = match work.state {
+            LeafWorkState::Active => "ACTIVE",
+            LeafWorkState::Canceled => "CANCELED",
+            LeafWorkState::Suspended => "SUSPENDED",
+            LeafWorkState::Complete => "COMPLETE",
+        };
+        object.insert(state.into(), word.into());
+        object.insert(done.into(), self.number(work.done, Unit::Bytes));
+        object.insert(total.into(), self.number(work.total, Unit::Bytes));
+        object.insert(time.into(), self.number(work.time, Unit::Time));
+        object.insert(errors.into(), self.number(work.errors, Unit::Count));
+    }
+
     fn remarks(&self, vdev: &VdevStatus, is_spare: bool, object: &mut Object) {
         let stats = &vdev.stats;
         if self.flags.direct {
@@ -241,6 +275,9 @@ impl Writer<'_> {
             object.insert("removing".into(), self.number(1, Unit::Exact));
         } else if stats.not_allocating {
             object.insert("noalloc".into(), self.number(1, Unit::Exact));
+        }
+        if vdev.children.is_empty() {
+            self.work(stats, object);
         }
     }
 

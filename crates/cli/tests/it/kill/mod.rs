@@ -61,7 +61,7 @@ impl Campaign {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let images: Vec<String> = (0..random.random_range(1..4)).map(|number| format!("disk{number}.img")).collect();
         let paths: Vec<String> = images.iter().map(|name| rig.image(name, 640 << 20)).collect();
-        let layout = if paths.len() > 1 && random.random() { "mirror" } else { "" };
+        let layout = if paths.len() > 1 { ["", "mirror", "raidz1"][random.random_range(0..3)] } else { "" };
         rig.ok(&format!("zpool create -m @mnt -o ashift={} tank {layout} {}", random.random_range(9..14), paths.join(" ")));
         let mut campaign = Campaign {
             rig,

@@ -24,6 +24,7 @@ impl DatasetTypes {
     pub const VOLUME: DatasetTypes = DatasetTypes(4);
     pub const POOL: DatasetTypes = DatasetTypes(8);
     pub const BOOKMARK: DatasetTypes = DatasetTypes(16);
+    pub const VDEV: DatasetTypes = DatasetTypes(32);
     /// Everything that has an object set.
     pub const DATASET: DatasetTypes = DatasetTypes(1 | 2 | 4);
 

@@ -3,6 +3,7 @@
 pub(in crate::pool) mod configuration;
 pub(in crate::pool) mod pool_config;
 pub mod prop_table;
+pub mod vdev_prop_table;
 pub(in crate::pool) mod properties;
 pub(in crate::pool) mod upgrade;
 

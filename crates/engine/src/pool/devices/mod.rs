@@ -16,6 +16,7 @@ pub(in crate::pool) mod draid;
 pub(in crate::pool) mod remove_log;
 pub(in crate::pool) mod removed;
 pub(in crate::pool) mod states;
+pub(in crate::pool) mod vdev_properties;
 pub(in crate::pool) mod vdev_zaps;
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::bail;
 use crate::dmu::{Objset, SyncTx};
 use crate::dsl::SpaceCheck;
 use crate::error::{Result, Within};
+use crate::pool::checkpoint;
 use crate::pool::open::heads::each_head;
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::clear_labels;
@@ -43,6 +44,7 @@ pub(in crate::pool) fn remove_log(writer: &Arc<GroupWriter>, guid: u64) -> Resul
 
 fn remove_log_vdev(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
     let layers = writer.layers();
+    checkpoint::refuse_change(layers)?;
     let Some(top) = layers.vdevs.data_tops().into_iter().find(|top| top.config().find(guid).is_some()) else {
         bail!(NotFound, "no vdev has guid {guid}");
     };

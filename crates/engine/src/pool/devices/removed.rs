@@ -55,6 +55,12 @@ pub(in crate::pool) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bo
     Ok(())
 }
 
+/// Whether a vdev is being removed.
+pub(in crate::pool) fn is_removing(mos: &Mos) -> Result<bool> {
+    let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(false) };
+    Ok(RemovalPhys::from_words(&value.to_u64s())?.state == REMOVAL_ACTIVE)
+}
+
 fn read_map(mos: &Mos, object: u64) -> Result<IndirectMap> {
     let bonus = mos.bonus(object)?;
     let Ok((header, _)) = MappingHeaderPhys::read_from_prefix(bonus.as_slice()) else {

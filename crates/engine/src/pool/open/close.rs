@@ -1,8 +1,13 @@
 //! Closing a pool.
 
+use std::time::Duration;
+
 use crate::error::Result;
 use crate::pool::config::PoolState;
 use crate::pool::sync::writer::GroupWriter;
+
+/// How long until it looks again whether work on devices has ended.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Writes everything, says `state` on the labels, and stops. Nothing may use the pool afterwards.
 ///
@@ -22,8 +27,15 @@ pub(in crate::pool) fn end(writer: &GroupWriter, state: PoolState) -> Result<()>
 
 fn write_end(writer: &GroupWriter, state: PoolState) -> Result<()> {
     writer.scans().set_ending(true);
+    writer.works().end_all();
+    while writer.works().is_any_running() {
+        writer.layers().context.host.sleep(PAUSE);
+    }
     let written = write_last_groups(writer, state);
     writer.scans().set_ending(written.is_ok());
+    if written.is_err() {
+        writer.works().go_on();
+    }
     written
 }
 

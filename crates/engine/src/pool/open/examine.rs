@@ -41,7 +41,7 @@ pub fn examine(candidate: &Candidate, host: HostRef) -> Result<Examined> {
     examine_named(candidate, host).within(|| format!("pool {name}"))
 }
 
-/// The pool as it was when its checkpoint was made, to be opened read-only: the MOS keeps the uberblock of that time.
+/// The pool as it was when its checkpoint was made, to be looked at: the MOS keeps the uberblock of that time.
 ///
 /// # Errors
 /// The pool has no checkpoint, or its MOS cannot be read.
@@ -61,7 +61,7 @@ fn checkpoint_of(candidate: &Candidate, host: HostRef) -> Result<Candidate> {
 }
 
 /// The vdevs as the MOS describes them, and the MOS opened by them.
-fn open_true_mos(candidate: &Candidate, host: HostRef) -> Result<(Arc<VdevTree>, Mos)> {
+pub(in crate::pool) fn open_true_mos(candidate: &Candidate, host: HostRef) -> Result<(Arc<VdevTree>, Mos)> {
     // A look at the MOS needs neither threads nor much memory.
     let tunables = Tunables { write_workers: 1, read_workers: 1, cache_bytes_max: 16 << 20, ..Tunables::default() };
     let options = OpenOptions { host, tunables, read_only: true, file_owner: None, new_name: None, forget_log: false };

@@ -34,7 +34,7 @@ use crate::pool::devices::dirty_time_log;
 use crate::pool::devices::removed;
 use crate::pool::devices::vdev_zaps::{ALLOCATION_BIAS, free_of_leaf};
 use crate::pool::layers::Layers;
-use crate::pool::{expansion, scan};
+use crate::pool::{expansion, leaf_work, scan};
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::pool::sync::writer::GroupWriter;
@@ -237,13 +237,15 @@ fn forget_sides(writer: &Arc<GroupWriter>, gone: Vec<VdevConfig>) -> Result<()> 
 
 fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) -> Result<()> {
     let layers = writer.layers();
-    checkpoint::refuse(layers.mos(), &layers.vdevs)?;
-    claim_logs(layers, writer.uberblock().txg + 1, forget_log)?;
+    checkpoint::open(writer)?;
+    claim_logs(layers, &writer.uberblock(), forget_log)?;
     obey_stored_properties(writer)?;
     claim(writer.configuration(), host);
     scan::open(writer)?;
+    leaf_work::open(writer)?;
     writer.start_threads();
-    Ok(())
+    leaf_work::resume(writer);
+    leaf_work::autotrim::obey(writer)
 }
 
 /// The labels are to say that the pool is ours and in use.
@@ -254,10 +256,12 @@ pub(in crate::pool) fn claim(configuration: &Configuration, host: &HostRef) {
     });
 }
 
-/// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated. `first` is the first group after the
-/// last that was written.
-fn claim_logs(layers: &Layers, first: Txg, forget_unreadable: bool) -> Result<()> {
+/// Claims the intent logs of all datasets (see [`crate::zil`]), before anything else is allocated. Those of a checkpoint are void, as are those of a
+/// group that others followed.
+fn claim_logs(layers: &Layers, opened: &Uberblock, forget_unreadable: bool) -> Result<()> {
     let hold = layers.context.groups.hold();
+    let last: Txg = if opened.checkpoint_txg == 0 { opened.txg } else { opened.checkpoint_txg };
+    let first = last + 1;
     each_head(&layers.dsl, |objset| {
         if objset.pointer().uses_encryption() {
             return crate::zil::refuse_encrypted(objset);

@@ -1,6 +1,5 @@
 //! How scans begin, pause and end.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use ondisk::feature::Feature;
@@ -65,7 +64,7 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, tx: &SyncTx<'_>) -> Result
     // Damage may be there, too.
     writer.configuration().write_labels();
     let event = if function == ScanFunction::Resilver { "resilver_start" } else { "scrub_start" };
-    writer.scans().begin(&record, needing.iter().map(|(_, leaf)| leaf.guid()).collect::<BTreeSet<u64>>(), event);
+    writer.scans().begin(&record, needing.iter().map(|(_, leaf)| (leaf.guid(), leaf.failed_flushes())).collect(), event);
     let details = format!("func={} mintxg={min_txg} maxtxg={max_txg}", function.number());
     layers.dsl.record_event("scan setup", &details, tx)
 }

@@ -1,5 +1,6 @@
 //! What devices have missed, and have caught up with when a scan is at its end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::scan::ScanRecord;
@@ -10,7 +11,8 @@ use crate::error::Result;
 use crate::pool::devices::caught_up::caught_up;
 use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
-use crate::vdev::{Leaf, TopVdev};
+use crate::vdev::{Leaf, LeafId, TopVdev};
+use crate::zio::NotRight;
 
 /// The devices that have missed something and can be written, each with what it is part of.
 #[doc(alias = "vdev_resilver_needed")]
@@ -31,14 +33,33 @@ pub(super) fn note_away(layers: &Layers, scans: &Scans) {
 /// Has a device everything that the scan was to write there?
 #[doc(alias = "vdev_dtl_should_excise")]
 fn has_caught_up(leaf: &Leaf, record: &ScanRecord, coverage: &Coverage) -> bool {
-    if !leaf.is_open() || leaf.has_lost_writes() || coverage.too_many_wrong || coverage.away.contains(&leaf.guid()) {
+    // What a flush lost before the scan began is in the log of the groups that it covers.
+    let has_lost = coverage.devices.get(&leaf.guid()).map_or_else(|| leaf.has_lost_writes(), |before| leaf.failed_flushes() != *before);
+    if !leaf.is_open() || has_lost || coverage.too_many_wrong || coverage.away.contains(&leaf.guid()) {
         return false;
     }
     if coverage.begun_here {
-        return coverage.devices.contains(&leaf.guid());
+        return coverage.devices.contains_key(&leaf.guid());
     }
     // Devices that were not there when it began have missed something since; what could not be repaired is not known.
     record.errors == 0 && leaf.missing_txgs().last().is_none_or(|(_, end)| *end <= record.max_txg)
+}
+
+/// The groups of blocks that a device refused.
+fn refused_by<'a>(top: &TopVdev, leaf: &Leaf, wrong: &'a NotRight) -> impl Iterator<Item = u64> + use<'a> {
+    let id = LeafId { vdev: top.id() as u32, leaf: leaf.number() };
+    wrong.refused.range((id, 0)..=(id, u64::MAX)).map(|(_, txg)| *txg)
+}
+
+/// The groups of which a device has not everything: what nobody has, and what it refused. What another device refused is no matter of this one's.
+fn wrong_of(top: &TopVdev, leaf: &Leaf, wrong: &NotRight) -> BTreeSet<u64> {
+    wrong.lost.iter().copied().chain(refused_by(top, leaf, wrong)).collect()
+}
+
+/// Does a device get everything from the scan that is under way? One that was away, or did not answer for a while, does not.
+pub(super) fn is_served(top: &TopVdev, leaf: &Leaf, coverage: &Coverage) -> bool {
+    let has_lost = coverage.devices.get(&leaf.guid()).is_none_or(|before| leaf.failed_flushes() != *before);
+    !has_lost && !coverage.away.contains(&leaf.guid()) && refused_by(top, leaf, &coverage.wrong).next().is_none()
 }
 
 /// A scan has come to its end: takes what it has covered out of the dirty time logs. Whether a device needs another resilver.
@@ -50,14 +71,15 @@ pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>)
     layers.context.io.flush()?;
     let coverage = writer.scans().coverage(|coverage| coverage.clone());
     let (mut again, mut changed) = (false, false);
-    for (_, leaf) in needing {
+    for (top, leaf) in needing {
+        let wrong = wrong_of(&top, &leaf, &coverage.wrong);
         if !has_caught_up(&leaf, record, &coverage) {
-            again |= leaf.is_open() && coverage.wrong.is_empty();
+            again |= leaf.is_open() && wrong.is_empty();
             continue;
         }
         changed = true;
-        leaf.caught_up(record.max_txg, &coverage.wrong);
-        again |= leaf.missing_txgs().last().is_some_and(|(_, end)| *end > record.max_txg) && coverage.wrong.is_empty();
+        leaf.caught_up(record.max_txg, &wrong);
+        again |= leaf.missing_txgs().last().is_some_and(|(_, end)| *end > record.max_txg) && wrong.is_empty();
     }
     if changed {
         writer.configuration().set_dirty();

@@ -88,7 +88,7 @@ pub(in crate::pool) fn deferred(writer: &GroupWriter) -> Vec<u64> {
         return Vec::new();
     }
     let needing = caught_up_sync::needing(writer.layers());
-    let waits = |guid: &u64| scans.coverage(|coverage| coverage.begun_here && !coverage.devices.contains(guid));
+    let waits = |guid: &u64| scans.coverage(|coverage| coverage.begun_here && !coverage.devices.contains_key(guid));
     needing.iter().map(|(_, leaf)| leaf.guid()).filter(waits).collect()
 }
 

@@ -8,7 +8,7 @@ use ondisk::scan::{ScanFunction, ScanRecord};
 
 use super::begin_end_sync::{End, begin, end, is_resilvering, load_running, store};
 use super::budget::Budget;
-use super::caught_up_sync::{needing, note_away};
+use super::caught_up_sync::{is_served, needing, note_away};
 use super::collect::Collector;
 use super::datasets_sync::Datasets;
 use super::window::Window;
@@ -82,7 +82,10 @@ fn go_through(writer: &GroupWriter, record: ScanRecord, tally: &Arc<ScanTally>, 
 fn note_wrong(writer: &GroupWriter, tally: &ScanTally) {
     let wrong = tally.wrong();
     writer.scans().coverage(|coverage| match wrong {
-        Some(wrong) => coverage.wrong.extend(wrong),
+        Some(wrong) => {
+            coverage.wrong.lost.extend(wrong.lost);
+            coverage.wrong.refused.extend(wrong.refused);
+        }
         None => coverage.too_many_wrong = true,
     });
 }
@@ -112,8 +115,8 @@ fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<bool> {
     }
     if let Some(running) = load_running(layers)? {
         let may_wait = layers.meta().features.is_enabled(Feature::ResilverDefer) && is_far(writer);
-        let is_meant = |guid: u64| scans.coverage(|coverage| coverage.devices.contains(&guid) && !coverage.away.contains(&guid));
-        if is_resilvering(&running) && (may_wait || needing.iter().all(|(_, leaf)| is_meant(leaf.guid()))) {
+        let are_served = scans.coverage(|coverage| needing.iter().all(|(top, leaf)| is_served(top, leaf, coverage)));
+        if is_resilvering(&running) && (may_wait || are_served) {
             // At its end the others are found to need another one.
             return Ok(true);
         }

@@ -1,6 +1,6 @@
 //! What is in memory of the scans of a pool.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::host::HostRef;
 use crate::sync::Executor;
+use crate::zio::NotRight;
 
 /// Threads that read for scans: as many reads as a few devices are given at a time.
 const READERS: usize = 8;
@@ -44,12 +45,12 @@ pub struct ScanProgress {
 pub(super) struct Coverage {
     /// It began since the pool was imported.
     pub(super) begun_here: bool,
-    /// Devices that it was begun for.
-    pub(super) devices: BTreeSet<u64>,
+    /// Devices that it was begun for, and how many flushes of each had failed then.
+    pub(super) devices: BTreeMap<u64, u64>,
     /// Devices that were not there all the time.
     pub(super) away: BTreeSet<u64>,
-    /// Groups of blocks that could not be read or written.
-    pub(super) wrong: BTreeSet<u64>,
+    /// Blocks that could not be read or written.
+    pub(super) wrong: NotRight,
     /// More of them than are remembered.
     pub(super) too_many_wrong: bool,
 }
@@ -98,7 +99,7 @@ impl Scans {
     }
 
     /// A scan begins.
-    pub(super) fn begin(&self, record: &ScanRecord, devices: BTreeSet<u64>, event: &'static str) {
+    pub(super) fn begin(&self, record: &ScanRecord, devices: BTreeMap<u64, u64>, event: &'static str) {
         let mut state = self.state.lock();
         state.progress = Some(ScanProgress {
             issued: 0,
@@ -212,7 +213,7 @@ impl Scans {
         self.ending.store(ending, Ordering::Release);
     }
 
-    pub(super) fn is_ending(&self) -> bool {
+    pub(in crate::pool) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
 

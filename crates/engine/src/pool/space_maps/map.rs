@@ -162,6 +162,34 @@ impl SpaceMap {
         if bytes.is_empty() { Ok(()) } else { self.write(tx, bytes) }
     }
 
+    /// Takes the last entries out of the map, `most` of them at the most and none from two blocks: their actions and ranges.
+    #[doc(alias = "space_map_incremental_destroy")]
+    pub(super) fn take_last(&mut self, tx: &SyncTx<'_>, most: usize) -> Result<Vec<(Action, u64, u64)>> {
+        let thing = || format!("space map {}", self.object());
+        let block_bytes = u64::from(self.block_bytes);
+        let block = self.header.length.saturating_sub(1) / block_bytes;
+        let start = block * block_bytes;
+        let contents = self.dnode.block(block).within(thing)?;
+        let length = (self.header.length - start).min(contents.len() as u64) as usize;
+        let mut decoder = Decoder::new(self.area);
+        let mut entries = decoder.entries(&contents[..length]);
+        let (mut found, mut starts) = (Vec::new(), Vec::new());
+        while let Some(entry) = entries.next() {
+            let entry = entry.within(thing)?;
+            starts.push(length - entries.left() - entry.bytes());
+            found.push((entry.action, entry.offset, entry.size));
+        }
+        let first = found.len().saturating_sub(most);
+        let taken = found.split_off(first);
+        for (action, _, size) in &taken {
+            self.header.allocated -= if *action == Action::Allocate { size.cast_signed() } else { -size.cast_signed() };
+        }
+        self.header.length = start + if first == 0 { 0 } else { starts[first] as u64 };
+        self.dnode.free_range(tx, self.header.length.next_multiple_of(block_bytes), u64::MAX)?;
+        self.store_header(tx);
+        Ok(taken)
+    }
+
     /// Replaces the log by the shortest that says that of `area` just `free` is free.
     pub(super) fn rewrite(&mut self, tx: &SyncTx<'_>, features: &dyn FeatureCounts, free: &RangeTree) -> Result<()> {
         let mut whole = RangeTree::new();

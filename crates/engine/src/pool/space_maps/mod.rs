@@ -39,6 +39,7 @@
 //! `pool/sync` calls [`SpaceMaps::sync_pass`] in each pass and [`SpaceMaps::sync_done`] when the txg is on disk; the
 //! allocator calls [`LoadSpaceMap`](crate::alloc::LoadSpaceMap).
 
+mod kept;
 mod log;
 mod map;
 mod obsolete;
@@ -47,6 +48,7 @@ mod ranges;
 mod sync;
 mod vdev_maps;
 
+pub(in crate::pool) use kept::CHECKPOINT_MAP;
 pub use open::{FeatureCounts, SpaceMapsOptions, VdevSpace};
 pub use ranges::{read_frees, read_ranges};
 pub use sync::SpaceMaps;

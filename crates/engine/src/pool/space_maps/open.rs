@@ -8,6 +8,7 @@ use ondisk::feature::Feature;
 use ondisk::space_map::Area;
 use parking_lot::{Mutex, RwLock};
 
+use super::kept::open_kept;
 use super::log::{Log, LogInfo};
 use super::map::SpaceMap;
 use super::sync::{Loader, SpaceMaps};
@@ -136,8 +137,15 @@ impl SpaceMaps {
             maps.push(Arc::default());
             old.group.add_metaslab(Metaslab::with_area(config.vdev, id, config.metaslab_area(id), config.ashift, None, 0));
         }
-        let (array, flush_txgs) = (old.array.lock().clone(), old.flush_txgs.lock().clone());
-        let grown = VdevMaps { group: old.group.clone(), top_zap: old.top_zap, array: Mutex::new(array), flush_txgs: Mutex::new(flush_txgs), maps };
+        let (array, flush_txgs, kept) = (old.array.lock().clone(), old.flush_txgs.lock().clone(), old.kept.lock().take());
+        let grown = VdevMaps {
+            group: old.group.clone(),
+            top_zap: old.top_zap,
+            array: Mutex::new(array),
+            flush_txgs: Mutex::new(flush_txgs),
+            kept: Mutex::new(kept),
+            maps,
+        };
         vdevs.insert(vdev, Arc::new(grown));
         Ok(())
     }
@@ -186,12 +194,14 @@ fn open_vdev(
     let array = if metaslab_array == 0 { None } else { Some(mos.hold(metaslab_array)?) };
     let flush_txgs = open_flush_txgs(mos, top_zap)?;
     let objects = array.as_ref().map(|array| read_words(array, count)).transpose()?;
+    let kept = open_kept(mos, top_zap, config.ashift)?;
     let txgs = flush_txgs.as_ref().map(|dnode| read_words(dnode, count)).transpose()?;
     let maps = VdevMaps {
         group: Arc::new(Group::new(config, allocator.streams())),
         top_zap,
         array: Mutex::new(array),
         flush_txgs: Mutex::new(flush_txgs),
+        kept: Mutex::new(kept),
         maps: (0..count).map(|_| Arc::default()).collect(),
     };
     maps.group.set_usable(!is_closed);

@@ -71,7 +71,7 @@ impl SpaceMaps {
         }
     }
 
-    fn all_vdevs(&self) -> Vec<Arc<VdevMaps>> {
+    pub(super) fn all_vdevs(&self) -> Vec<Arc<VdevMaps>> {
         self.vdevs.read().values().cloned().collect()
     }
 
@@ -145,6 +145,10 @@ impl SpaceMaps {
             self.condense(tx, maps, metaslab, &mut slot)?;
         }
         let changes = metaslab.begin_pass(tx.txg())?;
+        self.keep(tx, maps, &changes.kept)?;
+        if changes.allocated.is_empty() && changes.freed.is_empty() {
+            return Ok(());
+        }
         let features = self.features.as_ref();
         if self.is_logging() {
             let mut log = self.log.lock();

@@ -81,6 +81,8 @@ pub(super) struct VdevMaps {
     pub(super) array: Mutex<Option<Arc<Dnode>>>,
     /// The txgs of the last flushes; `None`: nothing was ever in a log.
     pub(super) flush_txgs: Mutex<Option<Arc<Dnode>>>,
+    /// What only a checkpoint keeps; `None`: nothing.
+    pub(super) kept: Mutex<Option<SpaceMap>>,
     /// By metaslab. Each locked within the metaslab's `exclude_load`.
     pub(super) maps: Vec<Arc<Mutex<MetaslabMap>>>,
 }

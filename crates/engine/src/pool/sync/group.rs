@@ -25,6 +25,7 @@ use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::FreeBudget;
 use crate::error::{Result, Within};
+use crate::pool::checkpoint::discard_sync;
 use crate::pool::devices::beside::detach;
 use crate::pool::devices::{dirty_time_log, removed};
 use crate::pool::{error_log_sync, expansion, scan};
@@ -53,6 +54,9 @@ impl GroupWriter {
         let txg = groups.quiesce();
         let Some(begun) = groups.begin_sync() else { bail!(Suspended, "pool {} is being closed", self.configuration.name()) };
         assert_eq!(begun, txg, "somebody else syncs");
+        if self.threads.is_none() {
+            self.works.step_all(self);
+        }
         let result = self.sync_group(txg);
         groups.end_sync(txg, result.clone());
         result
@@ -67,6 +71,8 @@ impl GroupWriter {
             || self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
             || dirty_time_log::has_unsaved(&self.layers.vdevs)
             || self.scans.is_active()
+            || discard_sync::is_discarding(self)
+            || self.works.needs_groups()
             || self.expansion.is_active()
             || error_log_sync::has_work(&self.layers)
             || self.layers.dsl.has_background_frees()?)
@@ -113,6 +119,7 @@ impl GroupWriter {
         }
         self.layers.dsl.sync_pass(tx)?;
         if tx.pass == 1 {
+            discard_sync::sync(self, tx)?;
             self.layers.dsl.free_in_background(FreeBudget::default(), tx)?;
             expansion::sync(self, tx)?;
             self.configuration.sync(self.layers.meta(), tx)?;
@@ -126,6 +133,7 @@ impl GroupWriter {
         if tx.pass == 1 {
             self.return_deferred(tx)?;
             scan::sync(self, tx)?;
+            self.works.sync(&self.layers, tx)?;
             error_log_sync::sync(&self.layers, self.scans.is_active(), tx)?;
         }
         Ok(())
@@ -216,6 +224,7 @@ impl GroupWriter {
     /// The group is on disk: what it held in memory goes.
     fn group_done(&self, txg: Txg) -> Result<()> {
         detach::let_go(self);
+        self.released.fetch_max(txg, Ordering::AcqRel);
         if let Some(maps) = &self.layers.space_maps {
             maps.sync_done(txg, self.may_defer())?;
         }
@@ -232,7 +241,7 @@ impl GroupWriter {
         }
         self.layers.dsl.meta.mos.0.trim(txg);
         self.layers.dsl.close_idle_objsets();
-        if self.scans.is_active() {
+        if self.scans.is_active() || discard_sync::is_discarding(self) {
             self.hasten();
         }
         Ok(())

@@ -58,6 +58,25 @@ impl GroupWriter {
         }
     }
 
+    /// Starts one more, which the end of the pool waits for. `false`: the host has none.
+    pub(in crate::pool) fn start_thread(self: &Arc<Self>, name: &'static str, body: impl FnOnce() + Send + 'static) -> bool {
+        let mut running = self.threads.running.lock();
+        let (writer, threads) = (self.clone(), self.threads.clone());
+        let run = move || {
+            if catch_unwind(AssertUnwindSafe(body)).is_err() {
+                let failure = bug(format_args!("ended the thread {name}"));
+                tracing::error!("pool {}: suspended: {failure}", writer.configuration.name());
+                writer.layers.context.groups.fail(failure);
+            }
+            drop(writer);
+            *threads.running.lock() -= 1;
+            threads.ended.notify_all();
+        };
+        let started = self.layers.context.host.spawn(name, Box::new(run));
+        *running += u32::from(started);
+        started
+    }
+
     fn quiesce_thread(&self) {
         let groups = &self.layers.context.groups;
         let timeout = || Duration::from_nanos(self.layers.context.tunables.txg_timeout_ns());
@@ -88,6 +107,7 @@ impl GroupWriter {
         self.layers.vdevs.gate().give_up();
         self.layers.context.groups.stop();
         self.heartbeat.end();
+        self.works.end_all();
         self.threads.wait_for_end();
         // All that wait for a group, or come later, are told: nobody will write one.
         self.layers.context.groups.fail(error!(Suspended, "the pool is closed"));

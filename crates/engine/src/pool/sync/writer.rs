@@ -19,9 +19,13 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint::kept_by_checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::layers::Layers;
+use crate::pool::leaf_work::Works;
 use crate::pool::expansion::Expansion;
 use crate::pool::scan::Scans;
 use crate::txg::Txg;
+
+/// For so many groups freed space waits.
+const DEFERRED_GROUPS: u64 = 2;
 
 /// See the module.
 pub(in crate::pool) struct GroupWriter {
@@ -37,6 +41,10 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) sync_lock: Mutex<()>,
     /// Scrubs and resilvers.
     pub(super) scans: Scans,
+    /// Work on the free space of devices.
+    pub(super) works: Works,
+    /// What was freed two groups before this one can be used again, and no older.
+    pub(super) released: AtomicU64,
     /// RAID-Z that gets a device more.
     pub(super) expansion: Expansion,
     /// Groups up to this one are written even if nothing has changed.
@@ -46,6 +54,7 @@ pub(in crate::pool) struct GroupWriter {
 impl GroupWriter {
     /// Of a pool whose last uberblock is this.
     pub(in crate::pool) fn new(layers: Layers, configuration: Arc<Configuration>, uberblock: Uberblock, deferred: Option<Bpobj>) -> Self {
+        let released = AtomicU64::new(uberblock.txg + DEFERRED_GROUPS);
         GroupWriter {
             layers,
             configuration,
@@ -55,6 +64,8 @@ impl GroupWriter {
             deferred,
             sync_lock: Mutex::new(()),
             scans: Scans::default(),
+            works: Works::default(),
+            released,
             expansion: Expansion::default(),
             written_anyway: AtomicU64::new(0),
         }
@@ -73,6 +84,17 @@ impl GroupWriter {
     /// Scrubs and resilvers.
     pub(in crate::pool) fn scans(&self) -> &Scans {
         &self.scans
+    }
+
+    /// Work on the free space of devices.
+    pub(in crate::pool) fn works(&self) -> &Works {
+        &self.works
+    }
+
+    /// Whether what is free was free in the last two groups, too, that are on disk. Groups that change nothing are not written, and yet what was freed
+    /// comes free with them; and what was freed in the last groups before an import does not wait any more.
+    pub(in crate::pool) fn is_settled(&self) -> bool {
+        self.uberblock.lock().txg >= self.released.load(Ordering::Acquire)
     }
 
     /// RAID-Z that gets a device more.

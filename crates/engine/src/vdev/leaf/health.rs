@@ -108,7 +108,7 @@ pub struct VdevStatus {
     pub read_bytes: u64,
     pub written_bytes: u64,
     /// Of a device: reads, writes of the log, other writes.
-    pub requests: [Requests; 3],
+    pub requests: [Requests; 4],
     /// A top-level vdev for the intent log.
     pub is_log: bool,
     /// It missed writes.

@@ -217,7 +217,7 @@ impl Leaf {
         *self.missing.lock() = ranges;
     }
 
-    /// It has all now that was written before txg `before`, but for what was in the groups `wrong`.
+    /// It has all now that was written before txg `before`, but for what was in the groups `wrong`. Where nothing is left, what a flush had lost is there again.
     pub(crate) fn caught_up(&self, before: u64, wrong: &BTreeSet<u64>) {
         let mut missing = self.missing.lock();
         let mut left: Vec<(u64, u64)> = Vec::new();
@@ -230,6 +230,9 @@ impl Leaf {
         *missing = left;
         self.unsaved.store(true, Relaxed);
         self.behind.store(!missing.is_empty(), Relaxed);
+        if missing.is_empty() {
+            self.lost.store(false, SeqCst);
+        }
     }
 
     /// Whether [`Leaf::take_unsaved_missed`] has something.
@@ -490,7 +493,7 @@ impl Leaf {
     }
 
     /// How often something could not be made durable here.
-    pub(in crate::vdev) fn failed_flushes(&self) -> u64 {
+    pub(crate) fn failed_flushes(&self) -> u64 {
         self.failed_flushes.load(SeqCst)
     }
 
@@ -553,6 +556,21 @@ impl Leaf {
         let now = || self.traffic.now_ns();
         let _turn = self.queue.enter(&Wanted { class: Class::Initialize, is_write: true, at, length: length as usize }, &now);
         self.with_disk("prepare", |disk| self.heed_flush(disk.prepare(at, length)))
+    }
+
+    /// Can the device be told what is no longer needed?
+    pub fn can_trim(&self) -> bool {
+        self.disk.read().as_ref().is_some_and(|disk| disk.can_discard())
+    }
+
+    /// Tells the device that nothing of a range is needed.
+    #[doc(alias = "zio_trim")]
+    pub fn trim(&self, offset: u64, length: u64) -> Result<()> {
+        let at = self.place(offset, length)?;
+        let now = || self.traffic.now_ns();
+        let _turn = self.queue.enter(&Wanted { class: Class::Trim, is_write: true, at, length: length as usize }, &now);
+        let _under_way = self.traffic.begin(RequestKind::Trim, length as usize, 1);
+        self.with_disk("trim", |disk| disk.discard(at, length))
     }
 
     fn note_write_failure(&self) {

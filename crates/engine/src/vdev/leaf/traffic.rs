@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! A thread that has a request makes it itself, when its turn has come ([`queue`](super::queue)); the time at the device is what is
-//! measured. Of the kinds that OpenZFS tells apart, three exist here: reads, writes of the
-//! intent log (somebody waits for them) and all other writes. Read-ahead and checks are reads like any other. A request
+//! measured. Of the kinds that OpenZFS tells apart, four exist here: reads, writes of the
+//! intent log (somebody waits for them), all other writes, and trims. Read-ahead and checks are reads like any other. A request
 //! that carries several blocks, which lie side by side, is a *joined* one.
 //!
 //! # Invariants
@@ -30,6 +30,8 @@ pub enum RequestKind {
     LogWrite,
     /// A write of a transaction group.
     Write,
+    /// A device is told what it need not keep.
+    Trim,
 }
 
 /// The requests of one kind so far, and those under way.
@@ -99,7 +101,8 @@ pub struct Traffic {
     clock: OnceLock<HostRef>,
     /// Threads for several requests at a time.
     crew: OnceLock<Arc<Executor>>,
-    kinds: [Counters; 3],
+    kinds: [Counters; 4],
+    reads: Pace,
     writes: Pace,
     flushes: Pace,
 }
@@ -136,7 +139,11 @@ impl Traffic {
         let counters = &self.kinds[kind as usize];
         counters.active.fetch_add(1, Relaxed);
         count(if blocks > 1 { &counters.joined } else { &counters.single }, bytes as u64);
-        let pace = (kind != RequestKind::Read).then_some(&self.writes);
+        let pace = match kind {
+            RequestKind::Read => Some(&self.reads),
+            RequestKind::LogWrite | RequestKind::Write => Some(&self.writes),
+            RequestKind::Trim => None,
+        };
         UnderWay { counters, pace, bytes: bytes as u64, clock: self.clock.get().map(|host| (host, host.now_ns())) }
     }
 
@@ -162,6 +169,11 @@ impl Traffic {
     /// Writes take as long as on a disk that turns.
     pub(in crate::vdev) fn turns(&self) -> bool {
         self.writes.0.load(Relaxed) >= TURNS_NS
+    }
+
+    /// The threads for several reads at a time, if reads take long enough.
+    pub(in crate::vdev) fn beside_reads(&self) -> Option<&Arc<Executor>> {
+        self.crew.get().filter(|_| self.reads.is_slow())
     }
 
     /// The threads for several writes at a time, if writes take long enough.

@@ -1,5 +1,7 @@
 //! The tree of a top-level vdev, for I/O.
 
+use std::ops::Range;
+
 use super::draid::Draid;
 use super::expanded::{Narrow, Reflow, Widths};
 use super::raidz::{Part, Raidz};
@@ -175,6 +177,29 @@ impl Layout {
             Form::Raidz(_, parity, children) => (children.iter().map(leaves).collect(), *parity as usize),
             Form::Draid(draid, children) => (children.iter().map(leaves).collect(), draid.shape().parity as usize),
         }
+    }
+
+    /// What of a range that is no block, but free or to be moved, lies on the leaf of this number: a range of the leaf. `None`: nothing.
+    #[doc(alias = "vdev_xlate")]
+    pub fn on_leaf(&self, leaf: u32, range: Range<u64>) -> Option<Range<u64>> {
+        let has = |node: &Node| {
+            let mut leaves = Vec::new();
+            node.leaves(&mut leaves);
+            leaves.contains(&leaf)
+        };
+        let found = match &self.form {
+            Form::Same(node) => Some(range).filter(|_| has(node)),
+            // While sectors are moved to a new child nothing can be said.
+            Form::Raidz(widths, _, children) if widths.last() != children.len() as u64 => None,
+            Form::Raidz(_, parity, children) => {
+                let child = children.iter().position(has)?;
+                let raidz = Raidz { width: children.len() as u64, parity: *parity, ashift: self.ashift };
+                Some(raidz.on_child(child as u64, &range))
+            }
+            // Each row has another order of the children.
+            Form::Draid(..) => None,
+        };
+        found.filter(|range| !range.is_empty())
     }
 
     /// Do all of its blocks have the same bytes on each leaf, with nothing to compute?

@@ -13,6 +13,8 @@
 //! Single parity would be mostly on the same child where blocks have the size of a line: so every other MiB of addresses the
 //! first two columns change places.
 
+use std::ops::Range;
+
 use super::Content;
 
 /// The bit of the address by which parity and the first column of data change places.
@@ -48,6 +50,13 @@ impl Raidz {
         let parity = self.parity;
         let data = physical.div_ceil(1 << self.ashift).max(1);
         (data + parity * data.div_ceil(self.width - parity)).next_multiple_of(parity + 1) << self.ashift
+    }
+
+    /// The sectors of a range that are on one child, as a range of that.
+    pub(super) fn on_child(&self, child: u64, range: &Range<u64>) -> Range<u64> {
+        // The first line whose sector on the child is not before an address.
+        let line = |address: u64| (address >> self.ashift).saturating_sub(child).div_ceil(self.width) << self.ashift;
+        line(range.start)..line(range.end)
     }
 
     /// The columns of `length` bytes at `offset`, parity first.

@@ -186,7 +186,12 @@ mod tests {
 
     #[test]
     fn one_side_of_each_mirror_makes_a_tree_of_its_own() {
-        let mirror = top().with_beside(10, disk(0, 11, "/b"), VdevKind::Mirror, 99).unwrap();
+        let data = || {
+            let mut data = top();
+            data.remove(key::IS_LOG);
+            data
+        };
+        let mirror = data().with_beside(10, disk(0, 11, "/b"), VdevKind::Mirror, 99).unwrap();
         let mut root = VdevConfig::new(VdevKind::Root, 0, 1);
         root.children = vec![mirror, VdevConfig::new(VdevKind::Hole, 1, 0)];
         root.children[0].id = 0;
@@ -196,8 +201,10 @@ mod tests {
         assert_eq!(split.children[1], root.children[1]);
         assert_eq!(gone.iter().map(|side| side.guid).collect::<Vec<_>>(), [10]);
         assert!(root.split(&|guid| guid == 12).is_err());
-        root.children[0] = top();
+        root.children[0] = data();
         assert!(root.split(&|guid| guid == 10).is_err(), "no mirror");
+        root.children[0] = top();
+        assert_eq!(root.split(&|_| false).unwrap().0, root, "a log stays as it is");
     }
 
     #[test]

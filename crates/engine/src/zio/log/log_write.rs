@@ -10,8 +10,9 @@ use std::sync::Arc;
 use ondisk::blkptr::{BlkPtr, BlockPointer};
 use ondisk::dva::Dva;
 
-use crate::zio::{BlockIo, write_range_durable};
 use crate::bail;
+use crate::zio::write::lies_as_it_is;
+use crate::zio::{BlockIo, write_range_durable};
 use crate::error::{Result, Within};
 use crate::vdev::Class;
 
@@ -28,7 +29,7 @@ impl BlockIo {
                 BlockPointer::Data(data) if !data.is_gang() && data.physical_size >= bytes.len() as u64 => data,
                 _ => bail!(Invalid, "{} bytes cannot be written to {bp}", bytes.len()),
             };
-            let is_alone = self.has_columns(data.dvas(), data.physical_size, data.physical_birth)?;
+            let is_alone = !data.dvas().iter().all(|dva| lies_as_it_is(dva, data.physical_size));
             let mut bytes = Cow::Borrowed(bytes.as_slice());
             if is_alone {
                 bytes.to_mut().resize(data.physical_size as usize, 0);
@@ -54,16 +55,6 @@ impl BlockIo {
         .into_iter()
         .collect::<Result<()>>()?;
         Ok(at_once)
-    }
-
-    /// Does a block lie in columns with parity? Then where its bytes are follows from its whole length: neither a part of it can be written nor several together.
-    fn has_columns(&self, dvas: &[Dva], length: u64, birth: u64) -> Result<bool> {
-        for dva in dvas {
-            if !self.device(*dva)?.io_map(dva.offset, length as usize, birth)?.is_plain() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// When a device fails, that is the answer: there is another way to be safe.

@@ -15,6 +15,7 @@ use ondisk::blkptr::DataPointer;
 use parking_lot::Mutex;
 
 use super::Intent;
+use crate::vdev::LeafId;
 use crate::zio::Bookmark;
 use crate::zio::block_io::BlockIo;
 
@@ -29,8 +30,23 @@ pub struct ScanTally {
     reads_all: bool,
     repaired: AtomicU64,
     lost: AtomicU64,
-    /// guards: births of blocks of which not all is right now
-    wrong: Mutex<BTreeSet<u64>>,
+    /// guards: what is not right now
+    wrong: Mutex<NotRight>,
+}
+
+/// The groups of blocks of which not all is right after a scan.
+#[derive(Debug, Clone, Default)]
+pub struct NotRight {
+    /// Nobody has these.
+    pub lost: BTreeSet<u64>,
+    /// These could not be written to a leaf: the others have them.
+    pub refused: BTreeSet<(LeafId, u64)>,
+}
+
+impl NotRight {
+    fn len(&self) -> usize {
+        self.lost.len() + self.refused.len()
+    }
 }
 
 impl ScanTally {
@@ -46,21 +62,21 @@ impl ScanTally {
     /// Nothing right was found of a block.
     fn note_lost(&self, birth: u64) {
         self.lost.fetch_add(1, Ordering::Relaxed);
-        self.note_wrong(birth);
-    }
-
-    /// So many bytes were written over; `None`: that failed.
-    pub(super) fn note_repair(&self, birth: u64, bytes: Option<u64>) {
-        match bytes {
-            Some(bytes) => drop(self.repaired.fetch_add(bytes, Ordering::Relaxed)),
-            None => self.note_wrong(birth),
+        let mut wrong = self.wrong.lock();
+        if wrong.len() < GROUPS_MAX {
+            wrong.lost.insert(birth);
         }
     }
 
-    fn note_wrong(&self, birth: u64) {
+    /// So many bytes were written over on a leaf; `None`: that failed.
+    pub(super) fn note_repair(&self, leaf: LeafId, birth: u64, bytes: Option<u64>) {
+        if let Some(bytes) = bytes {
+            self.repaired.fetch_add(bytes, Ordering::Relaxed);
+            return;
+        }
         let mut wrong = self.wrong.lock();
         if wrong.len() < GROUPS_MAX {
-            wrong.insert(birth);
+            wrong.refused.insert((leaf, birth));
         }
     }
 
@@ -74,8 +90,8 @@ impl ScanTally {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The groups of blocks of which not all is right now; `None`: too many.
-    pub fn wrong(&self) -> Option<BTreeSet<u64>> {
+    /// What is not right now; `None`: too much.
+    pub fn wrong(&self) -> Option<NotRight> {
         Some(self.wrong.lock().clone()).filter(|wrong| wrong.len() < GROUPS_MAX)
     }
 }

@@ -34,7 +34,7 @@ use super::caller::Caller;
 use super::protocol::branch::{DatasetClone, DatasetPromote, DatasetRollback};
 use super::protocol::failure::{Failure, FailureKind};
 use super::protocol::maintenance::*;
-use super::protocol::reply::{Datasets, Mount, PoolEntry, Reply};
+use super::protocol::reply::{Datasets, Mount, PoolEntry, Reply, VdevProperties};
 use super::protocol::request::*;
 use super::protocol::rights::{DatasetAllow, DatasetGrants, Grant, Hold, SnapshotHolds};
 use super::protocol::snapshots::{BookmarksCreate, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
@@ -465,6 +465,10 @@ impl Backend for Pools {
 
     fn pool_record(&mut self, record: PoolRecord) -> Result<(), Failure> {
         self.record(&record)
+    }
+
+    fn vdev_get(&mut self, select: PoolSelect) -> Result<Vec<VdevProperties>, Failure> {
+        zpool::devices::vdev_properties::stored(&self.pools, select.name.as_deref())
     }
 
     fn pool_reguid(&mut self, reguid: PoolReguid) -> Result<(), Failure> {

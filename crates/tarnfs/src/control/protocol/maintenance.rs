@@ -306,6 +306,56 @@ pub enum DeviceVerb {
     Reopen,
     /// `zpool split`: the new pool is left exported.
     Split(PoolSplit),
+    /// `zpool initialize`, `zpool trim`; the answer says of which devices it was refused.
+    LeafWork(LeafWork),
+    /// `zpool set`, of a vdev
+    SetProperty {
+        /// Its guid.
+        guid: u64,
+        /// The property.
+        setting: Setting,
+    },
+    /// `zpool checkpoint`, of the whole pool
+    Checkpoint {
+        /// Give it up (`-d`).
+        discard: bool,
+    },
+}
+
+/// Work on the free space of devices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeafWork {
+    /// The devices; none: all of the pool.
+    pub devices: Vec<String>,
+    /// What is done.
+    pub kind: LeafWorkKind,
+    /// What is to be done about it.
+    pub command: LeafWorkCommand,
+}
+
+/// What is done with free space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeafWorkKind {
+    /// It is written.
+    Initialize,
+    /// The device is told that it is not needed.
+    Trim,
+}
+
+/// What is to be done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeafWorkCommand {
+    /// It begins, or goes on.
+    Start {
+        /// Bytes in a second, at the most; 0: no matter.
+        rate: u64,
+    },
+    /// It is given up (`-c`).
+    Cancel,
+    /// It stands still (`-s`).
+    Suspend,
+    /// That it was ever done is forgotten (`-u`).
+    Forget,
 }
 
 impl DeviceVerb {
@@ -315,7 +365,7 @@ impl DeviceVerb {
         match self {
             DeviceVerb::Attach(attach) => Some(&attach.device),
             DeviceVerb::Detach { device } | DeviceVerb::Offline { device, .. } | DeviceVerb::Online { device, .. } => Some(device),
-            DeviceVerb::Reopen | DeviceVerb::Split(_) => None,
+            DeviceVerb::Reopen | DeviceVerb::Split(_) | DeviceVerb::LeafWork(_) | DeviceVerb::Checkpoint { .. } | DeviceVerb::SetProperty { .. } => None,
         }
     }
 }

@@ -24,6 +24,8 @@ pub enum Reply {
     Found(Vec<FoundPool>),
     /// To `PoolList` and `PoolGet`, by name.
     Pools(Vec<PoolEntry>),
+    /// To `VdevGet`.
+    VdevProperties(Vec<VdevProperties>),
     /// To `PoolStatus`, by name.
     Status(Vec<PoolStatus>),
     /// To `SnapshotsCreate`: what is in the way. Nothing, if it is done.
@@ -97,6 +99,15 @@ pub struct PoolEntry {
     pub properties: Vec<PropertyValue>,
     /// Its state and vdevs.
     pub status: PoolStatus,
+}
+
+/// What users have set of a vdev.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VdevProperties {
+    /// The vdev's guid.
+    pub guid: u64,
+    /// Raw values.
+    pub properties: Vec<PropertyValue>,
 }
 
 /// Type of a dataset.

@@ -38,6 +38,8 @@ pub enum Request {
     PoolList(PoolSelect),
     /// `zpool get`: properties
     PoolGet(PoolSelect),
+    /// `zpool get`, of vdevs: what users have set of them
+    VdevGet(PoolSelect),
     /// `zpool status`: vdev tree, scan, errors
     PoolStatus(PoolSelect),
     /// `zpool set`

@@ -134,6 +134,8 @@ pub struct VdevStats {
     pub log_requests: Requests,
     /// How all other writes went.
     pub write_requests: Requests,
+    /// How trims went.
+    pub trim_requests: Requests,
     /// Requests that took very long.
     pub slow_ios: u64,
     /// Bytes repaired by ordinary reads.
@@ -156,6 +158,40 @@ pub struct VdevStats {
     pub removing: bool,
     /// Takes no new blocks.
     pub not_allocating: bool,
+    /// How far its initialization is, if there was one.
+    pub initialize: Option<LeafWorkStatus>,
+    /// How far its trim is, if there was one.
+    pub trim: Option<LeafWorkStatus>,
+    /// It can be told what is not needed.
+    pub can_trim: bool,
+}
+
+/// How work on a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LeafWorkState {
+    /// Under way.
+    Active,
+    /// Given up.
+    Canceled,
+    /// It stands still.
+    Suspended,
+    /// Done.
+    Complete,
+}
+
+/// Work on the free space of a device. Sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeafWorkStatus {
+    /// How it is.
+    pub state: LeafWorkState,
+    /// When it got so, or began; in seconds since 1970.
+    pub time: u64,
+    /// What is done.
+    pub done: u64,
+    /// All that is to be done.
+    pub total: u64,
+    /// What failed.
+    pub errors: u64,
 }
 
 /// One vdev and those below it.

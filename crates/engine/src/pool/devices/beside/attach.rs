@@ -75,9 +75,7 @@ fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside,
     if layers.is_read_only() || layers.space_maps.is_none() {
         bail!(ReadOnly, "it is read-only");
     }
-    if checkpoint::checkpoint(layers)?.is_some() {
-        bail!(Exists, "it has a checkpoint");
-    }
+    checkpoint::refuse_change(layers)?;
     let Some((top, _)) = layers.vdevs.find_leaf(old) else { bail!(NotFound, "no device has guid {old}") };
     check_place(&top.config(), old, how, configuration.get().version)?;
     if let Beside::Spare(guid) = how {

@@ -38,9 +38,7 @@ fn detach_device(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
     if layers.is_read_only() || layers.space_maps.is_none() {
         bail!(ReadOnly, "it is read-only");
     }
-    if checkpoint::checkpoint(layers)?.is_some() {
-        bail!(Exists, "it has a checkpoint");
-    }
+    checkpoint::refuse_change(layers)?;
     let Some((top, _)) = layers.vdevs.find_leaf(guid) else { bail!(NotFound, "no device has guid {guid}") };
     in_one_group(writer, move |writer, tx| {
         let (layers, configuration) = (writer.layers(), writer.configuration());

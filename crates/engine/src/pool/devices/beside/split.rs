@@ -36,9 +36,7 @@ fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) ->
     if layers.is_read_only() || layers.space_maps.is_none() {
         bail!(ReadOnly, "it is read-only");
     }
-    if checkpoint::checkpoint(layers)?.is_some() {
-        bail!(Exists, "it has a checkpoint");
-    }
+    checkpoint::refuse_change(layers)?;
     let (logs, tops): (Vec<_>, Vec<_>) = layers.vdevs.data_tops().into_iter().partition(|top| top.is_log());
     let sides = tops.into_iter().map(|top| choose(top, chosen)).collect::<Result<Vec<_>>>()?;
     let paused = logs.iter().map(|top| remove_log::pause_log(writer, top)).collect::<Result<Vec<_>>>();

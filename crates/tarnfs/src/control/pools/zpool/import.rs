@@ -67,6 +67,7 @@ impl Pools {
                     _ if !cut_off.is_empty() => {
                         Failure::with(FailureKind::NoReplicas, format!("one or more devices is currently unavailable\n\t{}", cut_off.join("\n\t")))
                     }
+                    Rewind::ToCheckpoint if error.kind() == ErrorKind::NotFound => Failure::with(FailureKind::PoolNotSupported, "checkpoint does not exist"),
                     Rewind::No => with_advice(import_failure(&error), candidate, options),
                     _ => import_failure(&error),
                 });

@@ -7,6 +7,7 @@ use engine::error::ErrorKind;
 use ondisk::nvlist::{NvList, Value};
 
 use crate::control::pools::beside::{self, Table};
+use crate::control::pools::zpool::devices::beside::words;
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{
     HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
@@ -57,6 +58,7 @@ impl Pools {
         }
         imported.pool.engine().change_guid(reguid.guid).map_err(|error| match error.kind() {
             ErrorKind::NoDevice => Failure::with(FailureKind::PoolUnavailable, "one or more devices is currently unavailable"),
+            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(&error)),
             _ => Failure::about_pool(&error),
         })
     }
@@ -70,6 +72,15 @@ impl Pools {
         self.write_cachefile(&upgrade.name);
         Ok(())
     }
+}
+
+/// `zpool checkpoint`
+pub(in crate::control::pools) fn checkpoint(engine: &engine::pool::Pool, discard: bool) -> Result<(), Failure> {
+    let done = if discard { engine.discard_checkpoint() } else { engine.take_checkpoint() };
+    done.map_err(|error| match error.kind() {
+        ErrorKind::Exists | ErrorKind::NotFound | ErrorKind::Busy | ErrorKind::NotSupported => Failure::with(FailureKind::PoolNotSupported, words(&error)),
+        _ => Failure::about_pool(&error),
+    })
 }
 
 /// `zpool clear`

@@ -10,8 +10,9 @@ use engine::pool::import::discover;
 use engine::pool::{Beside, Stopped};
 use engine::vdev::{Leaf, VdevConfig, VdevKind, VdevState as EngineState, key};
 
-use super::auxiliary;
+use super::{auxiliary, leaf_work, vdev_properties};
 use super::shown::state_of;
+use crate::control::pools::zpool::maintenance;
 use crate::control::pools::zpool::create::{PoolSettings, When};
 use crate::control::pools::{Failure, FailureKind, Imported, Pools, names, not_yet};
 use crate::control::{DeviceAttach, DeviceVerb, PoolDevice, PoolSplit, Reply, VdevState};
@@ -21,7 +22,7 @@ use crate::pool::open_options;
 ///
 /// # Errors
 /// There is none, or there are several.
-fn find<'a>(tree: &'a VdevConfig, name: &str) -> Result<&'a VdevConfig, Failure> {
+pub(super) fn find<'a>(tree: &'a VdevConfig, name: &str) -> Result<&'a VdevConfig, Failure> {
     let mut found = Vec::new();
     gather(tree, name, &mut found);
     match found.as_slice() {
@@ -90,6 +91,9 @@ impl Pools {
                 Reply::Done
             }
             DeviceVerb::Split(split) => self.split(&engine, split).map(|()| Reply::Done)?,
+            DeviceVerb::LeafWork(work) => leaf_work::command(&engine, &tree, work).map(Reply::Refused)?,
+            DeviceVerb::SetProperty { guid, setting } => vdev_properties::set(&engine, *guid, setting).map(|()| Reply::Done)?,
+            DeviceVerb::Checkpoint { discard } => maintenance::checkpoint(&engine, *discard).map(|()| Reply::Done)?,
         };
         self.spares_changed(&imported)?;
         if has_spare {
@@ -114,7 +118,7 @@ impl Pools {
         let options = open_options(false, Some(split.new_name.clone()), Some(self.limits.clone()), RealHost::shared());
         let half = engine.split(&split.devices, options).map_err(|error| match error.kind() {
             ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "invalid argument for this pool operation"),
-            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(&error)),
             _ => Failure::about_pool(&error),
         })?;
         let texts = [("comment", settings.comment), ("compatibility", settings.compatibility)];
@@ -161,7 +165,7 @@ impl Pools {
         };
         engine.attach_device(found.guid, leaf, how, ashift).map_err(|error| match error.kind() {
             ErrorKind::Unsupported | ErrorKind::Invalid => Failure::with(FailureKind::BadDevice, words(&error)),
-            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(&error)),
             _ => other_failure(&error),
         })?;
         Ok(matches!(how, Beside::Spare(_)))
@@ -234,7 +238,7 @@ fn other_failure(error: &Error) -> Failure {
 }
 
 /// The engine's sentence, without the pool in front.
-fn words(error: &Error) -> String {
+pub(in crate::control::pools) fn words(error: &Error) -> String {
     let message = error.message();
     message.strip_prefix("pool ").and_then(|rest| rest.split_once(": ")).map_or(message, |(_, rest)| rest).to_owned()
 }
@@ -243,7 +247,7 @@ fn detach_failure(error: &Error) -> Failure {
     match error.kind() {
         ErrorKind::Unsupported => Failure::with(FailureKind::BadDevice, "only applicable to mirror and replacing vdevs"),
         ErrorKind::Busy => Failure::new(FailureKind::NoReplicas),
-        ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, "checkpoint exists"),
+        ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(error)),
         _ => other_failure(error),
     }
 }
@@ -263,7 +267,7 @@ fn event_of(verb: &DeviceVerb) -> Option<&'static str> {
         DeviceVerb::Detach { .. } => Some("vdev_remove"),
         DeviceVerb::Online { .. } => Some("vdev_online"),
         DeviceVerb::Split(_) => Some("pool_split"),
-        DeviceVerb::Offline { .. } | DeviceVerb::Reopen => None,
+        DeviceVerb::Offline { .. } | DeviceVerb::Reopen | DeviceVerb::Checkpoint { .. } | DeviceVerb::LeafWork(_) | DeviceVerb::SetProperty { .. } => None,
     }
 }
 

@@ -2,5 +2,7 @@
 
 pub(in crate::control::pools) mod auxiliary;
 pub(super) mod beside;
+mod leaf_work;
 pub(in crate::control::pools) mod shown;
 mod top_level;
+pub(in crate::control::pools) mod vdev_properties;

@@ -6,6 +6,7 @@ use engine::alloc::ClassKind;
 use engine::vdev::{self, Reason, VdevConfig, key};
 use ondisk::label;
 
+use super::leaf_work;
 use crate::Pool;
 use crate::control::scan::{LeafStatus, tree_status};
 use crate::control::{AllocationClass, Requests, VdevAux, VdevState, VdevStats, VdevStatus};
@@ -45,11 +46,12 @@ fn requests(of: vdev::Requests) -> Requests {
 }
 
 fn leaf_status(status: &vdev::VdevStatus) -> LeafStatus {
-    let [read_requests, log_requests, write_requests] = status.requests.clone().map(requests);
+    let [read_requests, log_requests, write_requests, trim_requests] = status.requests.clone().map(requests);
     let stats = VdevStats {
         read_requests,
         log_requests,
         write_requests,
+        trim_requests,
         reads: status.reads,
         writes: status.writes,
         read_bytes: status.read_bytes,
@@ -76,6 +78,7 @@ pub(in crate::control::pools) fn pool_status(pool: &Pool) -> VdevStatus {
     let mut root = tree_status(&config, &|leaf| leaves.get(&leaf.guid).map_or_else(missing, |status| leaf_status(status)));
     note_absent(&mut root);
     note_deferred(&mut root, &pool.engine().awaiting_resilver());
+    leaf_work::show(pool.engine(), &mut root);
     add_traffic(&mut root);
     for (top, config) in root.children.iter_mut().zip(&config.children) {
         add_space(pool, top, config);
@@ -110,6 +113,7 @@ fn add_traffic(vdev: &mut VdevStatus) {
         sum.read_requests.add(&of.read_requests);
         sum.log_requests.add(&of.log_requests);
         sum.write_requests.add(&of.write_requests);
+        sum.trim_requests.add(&of.trim_requests);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use engine::error::ErrorKind;
 use engine::vdev::{TopVdev, VdevConfig, key};
 
+use super::beside::words;
 use super::super::create::{NewDevices, creation_failure};
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{PoolAdd, PoolRemove};
@@ -43,6 +44,7 @@ impl Pools {
             ErrorKind::Unsupported => Failure::with(FailureKind::PoolNotSupported, "only log devices can be removed by this version of tarn"),
             ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "it is one side of a mirror: remove the mirror by its name"),
             ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, error.message()),
+            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(&error)),
             _ => Failure::about_pool(&error),
         })?;
         self.note_named_event("vdev_remove_dev", &remove.name);

@@ -1,0 +1,98 @@
+//! The property `autotrim`: devices are told by and by of what came free.
+//!
+//! # Theory
+//! Each metaslab remembers what came free there, once property `autotrim` is on. A part of the metaslabs has its turn with each group, so that a
+//! metaslab has it every so many groups: meanwhile small pieces become larger ones, and much is used again. Nothing is noted on disk: what
+//! was not done when the pool is closed, `zpool trim` does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::work::trim;
+use crate::error::Result;
+use crate::pool::config::properties::stored_property;
+use crate::pool::sync::writer::GroupWriter;
+use crate::tunables::Parameter;
+use crate::vdev::TopVdev;
+
+/// How long until it looks whether there is another group.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Begins or ends it, as the property says.
+///
+/// # Errors
+/// The property cannot be read.
+pub(in crate::pool) fn obey(writer: &Arc<GroupWriter>) -> Result<()> {
+    let layers = writer.layers();
+    if layers.is_read_only() {
+        return Ok(());
+    }
+    let is_on = stored_property(layers, "autotrim")?.is_some_and(|value| value.number() != 0);
+    writer.works().autotrim.store(is_on, Ordering::Release);
+    layers.context.io.allocator().note_frees(is_on);
+    if is_on && !writer.works().autotrim_runs.swap(true, Ordering::AcqRel) {
+        let of = writer.clone();
+        let has_threads = writer.start_thread("vdev_autotrim", move || {
+            loop {
+                run(&of);
+                of.works().autotrim_runs.store(false, Ordering::Release);
+                // It may have been turned on again meanwhile.
+                if !is_wanted(&of) || of.works().autotrim_runs.swap(true, Ordering::AcqRel) {
+                    break;
+                }
+            }
+        });
+        if !has_threads {
+            writer.works().autotrim_runs.store(false, Ordering::Release);
+        }
+    }
+    Ok(())
+}
+
+fn is_wanted(writer: &GroupWriter) -> bool {
+    writer.works().autotrim.load(Ordering::Acquire) && !writer.works().ending.load(Ordering::Acquire)
+}
+
+fn run(writer: &GroupWriter) {
+    let (layers, mut last) = (writer.layers(), 0);
+    while is_wanted(writer) {
+        let synced = writer.uberblock().txg;
+        if synced == last {
+            layers.context.host.sleep(PAUSE);
+            continue;
+        }
+        last = synced;
+        for top in layers.vdevs.data_tops() {
+            if let Err(error) = trim_turn(writer, &top, synced) {
+                tracing::warn!("vdev {}: what came free was not trimmed: {error}", top.id());
+            }
+        }
+    }
+}
+
+/// What came free in the metaslabs whose turn it is.
+fn trim_turn(writer: &GroupWriter, top: &TopVdev, txg: u64) -> Result<()> {
+    let layers = writer.layers();
+    let (allocator, tunables) = (layers.context.io.allocator(), &layers.context.tunables);
+    let batch = tunables.now(Parameter::TrimTxgBatch);
+    let vdev = top.id() as u32;
+    for metaslab in allocator.group(vdev)?.metaslabs().iter().filter(|metaslab| metaslab.id % batch == txg % batch) {
+        if !writer.is_settled() {
+            return Ok(());
+        }
+        let Some(held) = allocator.withhold_lately_freed(vdev, metaslab)? else { continue };
+        // What came free in between is left out: a trim of everything finds it.
+        if !writer.is_settled() {
+            continue;
+        }
+        for leaf in top.leaves().iter().filter(|leaf| leaf.is_open() && leaf.can_trim()) {
+            for (offset, size) in held.ranges().segments() {
+                let range = top.layout().on_leaf(leaf.number(), offset..offset + size);
+                let done = range.map(|range| trim(leaf, tunables, range, &|| is_wanted(writer), &AtomicU64::new(0)));
+                done.transpose()?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! One pool of a campaign, and the steps that are taken with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use disk::DiskRef;
+use engine::host::RealHost;
+use engine::pool::import::discover;
+use engine::tunables::Tunables;
+use engine::vdev::{NewLeaf, NewTop};
+use parking_lot::RwLock;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tarnfs::{CreateOptions, FileSystem, ImportOptions, Pool};
+
+use super::device::Device;
+use super::files::{Files, Wrong};
+use crate::scenario::properties;
+
+pub(super) const POOL: &str = "tank";
+const DISK_BYTES: u64 = 64 << 20;
+/// Little: files are to be read from the disks.
+const CACHE_BYTES: u64 = 2 << 20;
+/// No scan of pools as small as these takes longer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// Sides or columns, and parity (0: a mirror).
+const SHAPES: [(usize, u8); 9] = [(2, 0), (3, 0), (3, 1), (4, 1), (5, 1), (4, 2), (6, 2), (5, 3), (7, 3)];
+
+/// What a device may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Suspect {
+    /// It has missed something: right after a resilver.
+    Behind,
+    /// What it has may be wrong: right after a scrub.
+    Wrong,
+    /// It will never answer again.
+    Dead,
+}
+
+/// What was done in a round.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    /// Steps.
+    pub steps: usize,
+    /// Harm done.
+    pub harm: usize,
+    /// Losses of power.
+    pub cuts: usize,
+    /// Devices replaced, attached, detached or split off.
+    pub exchanged: usize,
+    /// Sets of devices that were enough by themselves.
+    pub alone: usize,
+    /// Files that were lost beyond the redundancy, all of them named.
+    pub lost: usize,
+}
+
+/// A top-level vdev: its columns, or sides, each with a device, or two of which one replaces the other.
+pub(super) type Columns = Vec<Vec<Arc<Device>>>;
+
+/// A pool of a campaign.
+pub struct Round {
+    pub(super) random: ChaCha8Rng,
+    pub(super) parity: u8,
+    pub(super) tops: Vec<Columns>,
+    pub(super) suspects: BTreeMap<String, Suspect>,
+    pub(super) power: Arc<RwLock<()>>,
+    pub(super) pool: Arc<Pool>,
+    /// `None` while the pool is exported.
+    pub(super) fs: Option<Arc<FileSystem>>,
+    pub(super) files: Files,
+    pub(super) devices_made: usize,
+    /// What was done, in words.
+    pub story: Vec<String>,
+    /// How much of it.
+    pub tally: Tally,
+}
+
+pub(super) fn tunables() -> Tunables {
+    Tunables { cache_bytes_max: CACHE_BYTES, ..Tunables::default() }
+}
+
+/// Imports the pool that is on these devices.
+pub(super) fn import(devices: Vec<Arc<Device>>, read_only: bool) -> Result<Arc<Pool>, String> {
+    let disks = devices.into_iter().filter(|device| !device.is_gone()).map(|device| device as DiskRef).collect();
+    let candidate = discover(disks).into_iter().next().ok_or("no pool was found")?;
+    let options = ImportOptions { read_only, force: true, tunables: Some(tunables()), ..ImportOptions::default() };
+    Pool::import_on(candidate, options, RealHost::shared()).map(|(pool, _)| pool).map_err(|error| format!("import: {error}"))
+}
+
+pub(super) fn open_files(pool: &Arc<Pool>) -> Result<Arc<FileSystem>, String> {
+    pool.file_system(POOL).map_err(|error| format!("{POOL}: {error}"))
+}
+
+impl Round {
+    /// A new pool.
+    pub fn new(seed: u64) -> Round {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let (columns, parity) = *SHAPES.choose(&mut random).expect("a shape");
+        let (tops, ashift) = (1 + random.random_range(0..4) / 3, *[9, 12].choose(&mut random).expect("one of two"));
+        let record = *["8K", "32K", "128K"].choose(&mut random).expect("one of three");
+        let (power, mut made) = (Arc::<RwLock<()>>::default(), 0);
+        let mut new_device = || {
+            made += 1;
+            vec![Device::new(format!("/memory/d{made}"), DISK_BYTES, power.clone(), seed ^ (made as u64) << 40)]
+        };
+        let devices: Vec<Columns> = (0..tops).map(|_| (0..columns).map(|_| new_device()).collect()).collect();
+        let top = |columns: &Columns| {
+            let leaf = |device: &Arc<Device>| NewLeaf { disk: device.clone(), path: disk::Disk::name(&**device).to_owned(), whole_disk: false };
+            NewTop { leaves: columns.iter().flatten().map(leaf).collect(), parity, ashift: Some(ashift), ..NewTop::default() }
+        };
+        let options = CreateOptions { properties: properties(&[("recordsize", record)]), tunables: Some(tunables()), ..CreateOptions::default() };
+        let pool = Pool::create_on(POOL, devices.iter().map(top).collect(), options, RealHost::shared()).unwrap_or_else(|error| panic!("create: {error}"));
+        let fs = open_files(&pool).unwrap_or_else(|error| panic!("{error}"));
+        let story = vec![format!("{tops} of {columns} devices, parity {parity}, ashift {ashift}, records of {record}")];
+        let (fs, suspects, files, tally) = (Some(fs), BTreeMap::new(), Files::default(), Tally::default());
+        Round { random, parity, tops: devices, suspects, power, pool, fs, files, devices_made: made, story, tally }
+    }
+
+    /// Takes so many steps, and judges what is there then.
+    ///
+    /// # Errors
+    /// What was lost, or is wrong.
+    pub fn run(&mut self, steps: usize) -> Result<(), String> {
+        for _ in 0..steps {
+            self.step()?;
+            self.diagnose()?;
+            self.tally.steps += 1;
+        }
+        self.judge()
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        match self.random.random_range(0..100) {
+            0..32 => self.write(),
+            32..42 => self.sync(),
+            42..52 => self.read(),
+            52..72 => self.harm(),
+            72..78 => self.give_back(),
+            78..83 => self.scrub(),
+            83..88 => self.cut_power(),
+            88..91 => self.import_again(),
+            91..96 => self.replace(),
+            _ if self.parity == 0 => self.change_mirror(),
+            _ => self.offline(),
+        }
+    }
+
+    pub(super) fn say(&mut self, what: impl Into<String>) {
+        self.story.push(what.into());
+    }
+
+    fn write(&mut self) -> Result<(), String> {
+        let count = self.random.random_range(1..6);
+        self.say(format!("write {count}"));
+        let Round { fs: Some(fs), files, random, .. } = self else { return Ok(()) };
+        (0..count).try_for_each(|_| files.change(fs, random))
+    }
+
+    pub(super) fn sync(&mut self) -> Result<(), String> {
+        self.say("sync");
+        self.pool.sync().map_err(|error| format!("sync: {error}"))?;
+        self.files.note_synced();
+        Ok(())
+    }
+
+    pub(super) fn read(&mut self) -> Result<(), String> {
+        self.say("read");
+        self.fs.as_ref().map_or(Ok(()), |fs| expect_right(&self.files.compare(fs)))
+    }
+
+    /// Waits until nobody is behind and nothing is being replaced, and forgets devices that are not in the pool any more.
+    pub(super) fn wait(&mut self) -> Result<(), String> {
+        let (engine, begun) = (self.pool.engine().clone(), Instant::now());
+        while engine.is_scanning() || self.is_filling() {
+            self.diagnose()?;
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("the scan does not end: {:?} {:?}", engine.scan_progress(), engine.vdevs.status()));
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        self.forget_departed();
+        self.clear(Suspect::Behind);
+        Ok(())
+    }
+
+    /// Devices that are there are suspect no more for this reason.
+    pub(super) fn clear(&mut self, reason: Suspect) {
+        let leaves = self.pool.engine().vdevs.leaves();
+        let gone: Vec<Arc<Device>> = self.devices().into_iter().filter(|device| device.is_gone()).collect();
+        let is_gone = |name: &str| gone.iter().any(|device| disk::Disk::name(&**device) == name);
+        let is_there = |name: &str| !is_gone(name) && leaves.iter().any(|leaf| leaf.name() == name && leaf.is_open());
+        self.suspects.retain(|name, suspect| *suspect != reason || !is_there(name));
+    }
+
+    /// Is a device that answers behind, or takes the place of another?
+    fn is_filling(&self) -> bool {
+        let leaves = self.pool.engine().vdevs.leaves();
+        let leaf_of = |device: &Arc<Device>| leaves.iter().find(|leaf| leaf.name() == disk::Disk::name(&**device));
+        self.tops.iter().flatten().any(|column| {
+            let there: Vec<_> = column.iter().filter_map(|device| leaf_of(device).map(|leaf| (device, leaf))).collect();
+            let is_behind = there.iter().any(|(device, leaf)| !device.is_gone() && leaf.is_open() && leaf.is_behind());
+            // The new device is the last one.
+            let is_replacing = there.len() > 1 && there.last().is_some_and(|(device, _)| !device.is_gone());
+            is_behind || is_replacing
+        })
+    }
+
+    /// Forgets devices that are not in the pool any more.
+    pub(super) fn forget_departed(&mut self) {
+        let leaves = self.pool.engine().vdevs.leaves();
+        let is_there = |device: &Arc<Device>| leaves.iter().any(|leaf| leaf.name() == disk::Disk::name(&**device));
+        for top in &mut self.tops {
+            top.iter_mut().for_each(|column| column.retain(is_there));
+            top.retain(|column| !column.is_empty());
+        }
+        let devices: Vec<String> = self.tops.iter().flatten().flatten().map(|device| disk::Disk::name(&**device).to_owned()).collect();
+        self.suspects.retain(|name, _| devices.contains(name));
+    }
+
+    /// All devices.
+    pub(super) fn devices(&self) -> Vec<Arc<Device>> {
+        self.tops.iter().flatten().flatten().cloned().collect()
+    }
+
+    fn cut_power(&mut self) -> Result<(), String> {
+        self.say("power cut");
+        self.tally.cuts += 1;
+        let power: Arc<RwLock<()>> = Arc::default();
+        {
+            let _off = self.power.write();
+            for device in self.tops.iter_mut().flatten().flatten() {
+                *device = device.after_power_cut(power.clone());
+            }
+        }
+        self.power = power;
+        self.close_files();
+        self.pool.abandon();
+        self.open_again()?;
+        let Round { fs: Some(fs), files, .. } = self else { return Ok(()) };
+        expect_right(&files.adopt(fs))
+    }
+
+    fn import_again(&mut self) -> Result<(), String> {
+        self.say("export and import");
+        self.export()?;
+        self.open_again()
+    }
+
+    fn close_files(&mut self) {
+        if let Some(fs) = self.fs.take() {
+            fs.release_all();
+        }
+    }
+
+    pub(super) fn export(&mut self) -> Result<(), String> {
+        self.close_files();
+        self.pool.export().map_err(|error| format!("export: {error}"))?;
+        self.files.note_synced();
+        Ok(())
+    }
+
+    fn open_again(&mut self) -> Result<(), String> {
+        self.pool = import(self.devices(), false)?;
+        self.fs = Some(open_files(&self.pool)?);
+        self.forget_departed();
+        Ok(())
+    }
+}
+
+/// Nothing is wrong.
+pub(super) fn expect_right(wrong: &[Wrong]) -> Result<(), String> {
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{wrong:?}")) }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        // One that failed leaves the threads of the pool behind otherwise.
+        self.close_files();
+        self.pool.abandon();
+    }
+}
