@@ -180,7 +180,10 @@ fn an_expansion_that_openzfs_began_is_finished() {
     let golden = rig.golden_pool();
     let pool = open_images(&golden.images).expect("the pool opens");
     let report = compare(pool.as_ref(), &golden.manifest, Compare::STRICT).expect("it can be compared");
-    assert!(report.is_same(), "{:?}", report.differences);
+    // Groups were written since: what is used is the pool's own affair.
+    let is_told = |difference: &&String| !difference.contains("property used ") && !difference.contains("property compressratio ");
+    let differences: Vec<&String> = report.differences.iter().filter(is_told).collect();
+    assert!(differences.is_empty(), "{differences:?}");
     drop(pool);
     rig.check("expand-part, finished");
     rig.zdb("expand-part, finished", true);

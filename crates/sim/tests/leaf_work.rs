@@ -197,6 +197,8 @@ fn wait(pool: &Pool, what: &str) {
     let begun = Instant::now();
     while is_active(pool) {
         assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", pool.engine().leaf_work());
+        // It goes on when a group is written, which none is by itself here.
+        pool.sync().unwrap();
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -30,7 +30,7 @@ impl Round {
         let known = suspects.entry(device.name().to_owned()).or_insert(how);
         *known = how.max(*known);
         // The last one is alone when it has replaced the other.
-        let stays_wrong = |column: &Vec<Arc<Device>>| column.last().is_some_and(|device| suspects.get(device.name()) == Some(&Suspect::Wrong));
+        let stays_wrong = |column: &Vec<Arc<Device>>| column.last().is_some_and(|device| suspects.get(device.name()).is_some_and(|suspect| *suspect > Suspect::Filling));
         let is_wrong = |column: &&Vec<Arc<Device>>| stays_wrong(column) || column.iter().all(|device| suspects.contains_key(device.name()));
         let is_enough = self.tops.iter().all(|top| top.iter().filter(is_wrong).count() <= self.redundancy(top));
         if is_enough {
@@ -45,6 +45,7 @@ impl Round {
     }
 
     pub(super) fn harm(&mut self) -> Result<(), String> {
+        self.forget_departed();
         let (device, kind) = (self.any_device(), self.random.random_range(0..9));
         let how = match kind {
             7 => Suspect::Behind,
@@ -145,8 +146,8 @@ impl Round {
         let done = engine.stop_device(guid, Stopped::Offline, temporary);
         self.say(format!("{} offline: {done:?}", device.name()));
         match done {
-            // While something is being replaced the engine does not count what the new device has.
-            Err(error) if error.kind() == ErrorKind::Busy => {
+            // While something is being replaced the engine does not count what the new device has, or the replacement has just ended.
+            Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound) => {
                 self.suspects.remove(device.name());
                 Ok(())
             }

@@ -26,7 +26,7 @@ impl Round {
         let leaf = NewLeaf { disk: new.clone(), path: new.name().to_owned(), whole_disk: false };
         self.say(format!("{} beside {}: {how:?}", new.name(), old.name()));
         self.pool.engine().attach_device(guid, leaf, how, None).map_err(|error| format!("{how:?} of {}: {error}", old.name()))?;
-        self.suspects.insert(new.name().to_owned(), Suspect::Behind);
+        self.suspects.insert(new.name().to_owned(), Suspect::Filling);
         self.tally.exchanged += 1;
         Ok(Some(new))
     }

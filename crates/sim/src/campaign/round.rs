@@ -31,6 +31,8 @@ const SHAPES: [(usize, u8); 9] = [(2, 0), (3, 0), (3, 1), (4, 1), (5, 1), (4, 2)
 /// What a device may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Suspect {
+    /// It is new and has not everything: right after a resilver.
+    Filling,
     /// It has missed something: right after a resilver.
     Behind,
     /// What it has may be wrong: right after a scrub.
@@ -181,6 +183,7 @@ impl Round {
             std::thread::sleep(Duration::from_millis(3));
         }
         self.forget_departed();
+        self.clear(Suspect::Filling);
         self.clear(Suspect::Behind);
         Ok(())
     }
