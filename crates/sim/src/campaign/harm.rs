@@ -112,7 +112,8 @@ impl Round {
             }
             engine.forgive_devices(Some(leaf.guid()), vec![(leaf.guid(), device.clone())]);
             let state = engine.online_device(leaf.guid(), Some(device), false).map_err(|error| format!("online: {error}"))?;
-            if !leaf.is_open() {
+            // Its replacement may just have ended.
+            if !leaf.is_open() && self.guid(leaf.name()).is_some() {
                 return Err(format!("{} is {state} when it is back: {:?}", leaf.name(), leaf.reason()));
             }
         }
