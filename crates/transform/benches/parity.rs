@@ -2,6 +2,8 @@
 //!
 //! `RAIDZ_TEST="raidz_test"` (a command line) runs that program first and prints the ratio to the best of its implementations: of the data of one disk, MB/s.
 
+#![allow(clippy::disallowed_methods)] // time is what is measured
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::Command;

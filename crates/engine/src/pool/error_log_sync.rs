@@ -138,7 +138,7 @@ fn add(layers: &Layers, log: &str, blocks: &Blocks, tx: &SyncTx<'_>) -> Result<(
                 }
             };
         }
-        mos.zap(place)?.update(tx, &block_key(at, *birth, by_head), Integers::U8(NO_NAME))?;
+        mos.zap(place)?.update(tx, block_key(at, *birth, by_head), Integers::U8(NO_NAME))?;
     }
     Ok(())
 }

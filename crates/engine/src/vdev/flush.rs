@@ -74,7 +74,7 @@ impl TopVdev {
         let mut judge = |number: u32| {
             let found = mark.0.iter().find(|marked| marked.leaf == number).zip(members.leaf(number));
             let (marked, leaf) = found.unzip();
-            let said = done.iter().filter(|(leaf, _)| *leaf == number).map(|(_, done)| done.clone()).collect::<Result<()>>();
+            let said = done.iter().filter(|(leaf, _)| *leaf == number).try_for_each(|(_, done)| done.clone());
             let result = said.and_then(|()| leaf.zip(marked).map_or(Ok(()), |(leaf, marked)| leaf.check_flushes_since(marked.failed_flushes)));
             let good = result.is_ok();
             failures.extend(result.err());

@@ -107,7 +107,7 @@ impl Round {
             if dead(&self.suspects, leaf.name()) || (leaf.is_open() && leaf.state() == VdevState::Online && !leaf.is_behind()) {
                 continue;
             }
-            if !leaf.is_open() && !self.suspects.contains_key(leaf.name()) {
+            if !leaf.is_open() && !self.suspects.contains_key(leaf.name()) && self.guid(leaf.name()).is_some() {
                 return Err(format!("{} did nothing wrong and is {}", leaf.name(), leaf.state()));
             }
             engine.forgive_devices(Some(leaf.guid()), vec![(leaf.guid(), device.clone())]);

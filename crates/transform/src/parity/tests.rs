@@ -13,6 +13,7 @@ struct Tables {
 }
 
 impl Tables {
+    #[allow(clippy::needless_range_loop)]
     fn new() -> Tables {
         let (mut powers, mut logarithms, mut element) = ([0_u8; 255], [0_usize; 256], 1_u16);
         for power in 0..255 {

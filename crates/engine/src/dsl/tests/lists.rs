@@ -65,7 +65,11 @@ fn a_listing_is_what_a_cursor_finds() {
             let one_by_one: Vec<_> = std::iter::from_fn(|| zap.next(&mut cursor).unwrap()).collect();
             assert_eq!(zap.entries().unwrap(), one_by_one, "{count}");
             let mut numbers = Vec::new();
-            zap.each_number(&mut |name, value| Ok(numbers.push((name.to_vec(), value)))).unwrap();
+            zap.each_number(&mut |name, value| {
+                numbers.push((name.to_vec(), value));
+                Ok(())
+            })
+            .unwrap();
             numbers.sort_unstable();
             let mut expected: Vec<_> = one_by_one.iter().map(|entry| (entry.name.clone(), entry.value.first())).collect();
             expected.sort_unstable();

@@ -91,7 +91,7 @@ fn resilver(pool: &Pool, from: &Arc<MemDisk>, to: &Arc<MemDisk>) {
 #[test]
 fn a_disk_becomes_a_mirror_and_the_other_disk_goes_on_alone() {
     let (a, b) = (disk("a"), disk("b"));
-    let pool = pool_on(&[a.clone()]);
+    let pool = pool_on(std::slice::from_ref(&a));
     write(&pool, 2);
     let first = guids(&pool)[0];
     assert_eq!(pool.detach_device(first).unwrap_err().kind(), ErrorKind::Unsupported);
@@ -166,7 +166,7 @@ fn a_device_is_offline_until_it_is_to_be_online() {
     assert!(!pool.vdevs.leaves()[1].missing_txgs().is_empty());
     // Not just any disk: one of another pool, nothing, an empty one.
     let other = disk("other");
-    pool_on(&[other.clone()]).export().unwrap();
+    pool_on(std::slice::from_ref(&other)).export().unwrap();
     for (found, why) in [(Some(other), Reason::BadLabel), (None, Reason::NotFound), (Some(disk("empty")), Reason::BadLabel)] {
         let state = pool.online_device(second, found.map(|disk| disk as DiskRef), false).unwrap();
         assert_eq!((state, pool.vdevs.leaves()[1].reason()), (VdevState::Unavailable, why));
@@ -182,7 +182,7 @@ fn a_device_is_offline_until_it_is_to_be_online() {
     write(&pool, 1);
     pool.export().unwrap();
     let pool = open(&[&a, &b], false);
-    assert_eq!(pool.vdevs.leaves()[0].state().is_readable(), true);
+    assert!(pool.vdevs.leaves()[0].state().is_readable());
     assert!(pool.vdevs.leaves()[0].is_behind());
     check(&pool, "after a temporary absence");
     pool.export().unwrap();

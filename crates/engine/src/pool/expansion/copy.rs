@@ -37,7 +37,7 @@ impl Children {
         self.leaves.len() as u64 - 1
     }
 
-    fn new(&self) -> u64 {
+    fn widened(&self) -> u64 {
         self.leaves.len() as u64
     }
 
@@ -59,7 +59,7 @@ impl Children {
         for first in 0..count.min(width as usize) {
             let sector = sectors.start + first as u64;
             let mut own = vec![0; (count - first).div_ceil(width as usize) * size];
-            self.leaves[(sector % width) as usize].read(Class::Scrub, sector / width << self.ashift, &mut own)?;
+            self.leaves[(sector % width) as usize].read(Class::Scrub, (sector / width) << self.ashift, &mut own)?;
             for (line, bytes) in own.chunks(size).enumerate() {
                 all[(first + line * width as usize) * size..][..size].copy_from_slice(bytes);
             }
@@ -70,7 +70,7 @@ impl Children {
     /// What each child is to have of sectors that begin with `first`: the child, the place on it, and the bytes.
     pub(super) fn parts<'a>(&self, first: u64, bytes: &'a [u8]) -> Vec<(usize, u64, Vec<&'a [u8]>)> {
         let sectors: Vec<&[u8]> = bytes.chunks(1 << self.ashift).collect();
-        let width = self.new();
+        let width = self.widened();
         let part = |start: usize| {
             let sector = first + start as u64;
             ((sector % width) as usize, (sector / width) << self.ashift, sectors.iter().skip(start).step_by(width as usize).copied().collect())

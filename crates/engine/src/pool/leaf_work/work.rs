@@ -197,6 +197,8 @@ impl Work {
 
     fn write(&self, tunables: &Tunables, range: Range<u64>) -> Result<u64> {
         let chunk = tunables.now(Parameter::InitializeChunkSize).next_multiple_of(1 << self.top.ashift());
+        // In the order of the machine, as OpenZFS has it.
+        #[allow(clippy::host_endian_bytes)]
         let pattern = tunables.now(Parameter::InitializeValue).to_ne_bytes();
         let buffer: Vec<u8> = pattern.iter().copied().cycle().take(chunk.min(range.end - range.start) as usize).collect();
         let mut at = range.start;

@@ -140,7 +140,7 @@ fn blocks_are_read(unpack: &Path, name: &str, parity: u64) {
     let blamed = || children.blamed.iter().map(|blamed| blamed.swap(0, Relaxed)).collect::<Vec<u64>>();
     let mut faults = 0;
     // Of three bad children a part: all of them are minutes.
-    let is_tried = |bad: &u32| u64::from(bad.count_ones()) <= parity && (bad.count_ones() < 3 || bad % 5 == 0);
+    let is_tried = |bad: &u32| u64::from(bad.count_ones()) <= parity && (bad.count_ones() < 3 || bad.is_multiple_of(5));
     for bad in (1_u32..1 << width).filter(is_tried) {
         // All of them gone; all wrong; the first gone and the others wrong.
         for gone in [bad, 0, bad & bad.wrapping_neg()] {

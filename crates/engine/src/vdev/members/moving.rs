@@ -130,6 +130,7 @@ impl Drop for Moving<'_> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // real threads are what is tested
 mod tests {
     use super::*;
 

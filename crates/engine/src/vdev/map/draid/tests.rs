@@ -83,7 +83,7 @@ fn a_block_is_as_wide_as_its_group() {
         let length = random.random_range(1..400) * 512_usize;
         let allocated = draid.allocated_size(length as u64);
         let lines = allocated / draid.line_bytes();
-        assert!(lines * data << draid.ashift >= length as u64 && (lines - 1) * data << draid.ashift < length as u64);
+        assert!((lines * data) << draid.ashift >= length as u64 && ((lines - 1) * data) << draid.ashift < length as u64);
         let group = draid.group_bytes();
         let offset = random.random_range(1..4) * group - random.random_range(0..lines + 3) * draid.line_bytes();
         let rows = draid.rows(offset, length);

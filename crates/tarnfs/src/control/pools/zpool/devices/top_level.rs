@@ -26,7 +26,7 @@ impl Pools {
         if !claimed.tops.is_empty() {
             imported.pool.engine().add_vdevs(claimed.tops, add.any_ashift).map_err(|error| addition_failure(&error))?;
         }
-        self.add_auxiliary(&imported, &claimed.auxiliary)?;
+        self.add_auxiliary(imported, &claimed.auxiliary)?;
         self.note_named_event("vdev_add", &add.name);
         self.write_cachefile(&add.name);
         Ok(())
