@@ -177,8 +177,20 @@ impl PlaceRead {
 /// # Errors
 /// Those of the leaves.
 pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
+    read_range_as(device, Class::SyncRead, offset, buf, birth)
+}
+
+/// The same of what nobody waits for yet.
+///
+/// # Errors
+/// Those of the leaves.
+pub(super) fn read_range_ahead(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
+    read_range_as(device, Class::AsyncRead, offset, buf, birth)
+}
+
+fn read_range_as(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
     let dva = Dva::new(0, offset, buf.len() as u64);
-    PlaceRead::new(device.clone(), Class::SyncRead, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
+    PlaceRead::new(device.clone(), class, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
 }
 
 /// Writes the buffers one behind the other, of the group `birth`. It is done if all of it can be read again; leaves that failed are behind then.

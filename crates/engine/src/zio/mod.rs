@@ -50,7 +50,7 @@ pub use free::BlockTables;
 pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;
-pub use read::{NotRight, ScanTally, WhileThere, WrongCopy};
+pub use read::{NotRight, Run, ScanTally, WhileThere, WrongCopy};
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
 #[doc(alias = "zbookmark_phys")]
