@@ -198,7 +198,24 @@ fn read_range_as(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buf: 
 /// # Errors
 /// Those of the leaves.
 pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]], birth: u64) -> Result<()> {
-    let map = Arc::new(device.write_map(offset, length_of(buffers), birth)?);
+    write_mapped(device, class, device.write_map(offset, length_of(buffers), birth)?, buffers)
+}
+
+/// Writes blocks, each at its offset, of the group `birth`: what lies one behind the other on a leaf is one write there. They are done together.
+///
+/// # Errors
+/// Those of the leaves.
+pub(crate) fn write_blocks(device: &Arc<dyn BlockDevice>, class: Class, blocks: &[(u64, &[u8])], birth: u64) -> Result<()> {
+    let mut all = IoMap::default();
+    for (offset, bytes) in blocks {
+        // What is being moved is waited for, with what is held already: a mover that has begun waits for nobody.
+        all.append(device.write_map(*offset, bytes.len(), birth)?);
+    }
+    write_mapped(device, class, all, &blocks.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>())
+}
+
+fn write_mapped(device: &Arc<dyn BlockDevice>, class: Class, map: IoMap, buffers: &[&[u8]]) -> Result<()> {
+    let map = Arc::new(map);
     let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
     if device.settle_write(&map, &done) { Ok(()) } else { Err(worst(done)) }
 }
@@ -252,9 +269,9 @@ fn write_sides(
     done.into_iter().flatten().collect()
 }
 
-/// Single sectors that lie one behind the other on a leaf are one run; columns are one each.
+/// What lies one behind the other on a leaf is one run: single sectors, and columns of several blocks.
 fn runs(map: &IoMap, mut sides: Vec<Position>) -> Vec<Vec<Position>> {
-    if map.widths.is_empty() {
+    if map.rows.len() == 1 {
         return sides.into_iter().map(|at| vec![at]).collect();
     }
     sides.sort_by_key(|at| place(map, *at));

@@ -47,6 +47,8 @@ pub use block_io::{BlockCounters, BlockFeatures, BlockIo, BlockThreads};
 pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
 pub use crate::sync::Executor;
 pub use free::BlockTables;
+#[cfg(test)]
+pub(crate) use leaf_io::write_blocks;
 pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;

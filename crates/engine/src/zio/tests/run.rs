@@ -15,7 +15,7 @@ fn contents(number: u64) -> Vec<u8> {
     data
 }
 
-fn written(io: &BlockIo, count: u64) -> Vec<BlkPtr> {
+fn written(io: &Arc<BlockIo>, count: u64) -> Vec<BlkPtr> {
     let requests = (0..count).map(|number| request(contents(number), 1)).collect();
     io.write_many(requests, 10).into_iter().map(Result::unwrap).collect()
 }
