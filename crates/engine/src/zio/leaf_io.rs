@@ -207,7 +207,7 @@ fn length_of(buffers: &[&[u8]]) -> usize {
     buffers.iter().map(|buffer| buffer.len()).sum()
 }
 
-type Done = Vec<(Position, Result<()>)>;
+pub(super) type Done = Vec<(Position, Result<()>)>;
 
 /// Writes every side. If that is enough to read it again, leaves that failed have missed it (`BlockDevice::settle_write`); what cannot
 /// be read again is written again, or needed by nobody.
@@ -262,7 +262,7 @@ fn follows(map: &IoMap, one: Position, next: Position) -> bool {
 }
 
 /// Of several answers the error that says most.
-fn worst(done: Done) -> Error {
+pub(super) fn worst(done: Done) -> Error {
     let mut errors: Vec<Error> = done.into_iter().filter_map(|(_, done)| done.err()).collect();
     let says_more = errors.iter().rposition(|error| error.kind() != ErrorKind::NoDevice);
     match says_more.or(errors.len().checked_sub(1)) {

@@ -28,6 +28,7 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::object_type::ObjectType;
 
 mod block_io;
+mod copy;
 mod correct;
 mod devices;
 mod free;
