@@ -189,17 +189,31 @@ impl Mapping {
 mod tests {
     use super::*;
 
-    /// What OpenZFS has in the golden pool `remove`: the layout, byte by byte.
+    /// What OpenZFS has in the golden pool `remove`: objects 154 and 156 of its MOS.
     #[test]
-    fn a_run_is_encoded_as_it_was() {
-        let run = Mapping { source: 0x6400, target: Dva::new(1, 0x4a00, 0x1600) };
-        let mut raw = [0; 24];
-        raw[0] = 0x32;
-        // The length in sectors; the vdev from bit 32 on.
-        (raw[8], raw[12]) = (0x0b, 1);
-        raw[16] = 0x25;
-        assert_eq!(run.encode().as_bytes(), raw);
-        assert_eq!(MappingPhys::read_from_bytes(&raw).unwrap().decode().unwrap(), run);
+    fn what_openzfs_wrote_is_written_the_same() {
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let of_golden: [([u64; 3], Mapping); 2] = [
+            ([0x80, 0x88, 0x6a0], Mapping { source: 0x10000, target: Dva::new(0, 0xd4000, 0x11000) }),
+            ([0x10228, 0xc8, 0x1288], Mapping { source: 0x204_5000, target: Dva::new(0, 0x25_1000, 0x19000) }),
+        ];
+        for (words, run) in of_golden {
+            assert_eq!(run.encode().as_bytes(), bytes(&words));
+            assert_eq!(MappingPhys::read_from_bytes(&bytes(&words)).unwrap().decode().unwrap(), run);
+        }
+        // The vdev is from bit 32 on.
+        let elsewhere = Mapping { source: 0x6400, target: Dva::new(3, 0x4a00, 0x1600) };
+        assert_eq!(elsewhere.encode().as_bytes(), bytes(&[0x32, 3 << 32 | 0xb, 0x25]));
+        let header = bytes(&[0x205_e000, 0x18_f000, 8, 0x9b]);
+        let (header, rest) = MappingHeaderPhys::read_from_prefix(&header).unwrap();
+        assert_eq!((header.end.get(), header.bytes.get(), header.entries.get()), (0x205_e000, 0x18_f000, 8));
+        assert_eq!(CountsObject::read_from_prefix(rest).unwrap().0.get(), 0x9b);
+        let birth = BirthPhys { end: 0x205_e000.into(), txg: 31.into() };
+        assert_eq!(birth.as_bytes(), bytes(&[0x205_e000, 0x1f]));
+    }
+
+    #[test]
+    fn words_of_the_directory_are_read_as_they_are_written() {
         let removal = RemovalPhys { state: 3, vdev: 1, previous: NO_VDEV, start_time: 3, end_time: 4, to_copy: 6, copied: 5 };
         assert_eq!(RemovalPhys::from_words(&removal.to_words()).unwrap(), removal);
         let condensing = CondensingPhys { vdev: 1, obsolete_map: 30, next_mapping: 40 };

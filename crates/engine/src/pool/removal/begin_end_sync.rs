@@ -162,6 +162,7 @@ pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, tx: &SyncTx<'_>) -> 
     indirect.set_map(top.map().map(|map| (*map).clone()));
     top.take_obsolete().into_iter().for_each(|(offset, length)| indirect.note_obsolete(offset, length));
     layers.vdevs.replace_top(&indirect);
+    writer.works().forget(top.id());
     removal.copied = removal.copied.saturating_add(top.take_uncopied());
     (removal.state, removal.previous, removal.end_time) = (REMOVAL_FINISHED, top.id(), layers.context.host.wall_clock().0);
     store(mos, &removal, tx)?;
@@ -181,7 +182,10 @@ pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, tx: &SyncTx<'_>) -> 
 /// The description of a vdev when it has become indirect.
 fn described(before: &VdevConfig, guid: u64, previous: u64) -> VdevConfig {
     let mut config = VdevConfig::new(VdevKind::Indirect, before.id, guid);
-    config.set(key::METASLAB_ARRAY, 0);
+    // It says so of a vdev without devices, too.
+    for (name, value) in [(key::WHOLE_DISK, 0), (key::METASLAB_ARRAY, 0), (key::NON_ALLOCATING, 1)] {
+        config.set(name, value);
+    }
     for name in [key::METASLAB_SHIFT, key::ASHIFT, key::ASIZE, key::MIN_ALLOC, key::IS_LOG, MAPPING_OBJECT, BIRTHS_OBJECT, key::CREATE_TXG, key::TOP_ZAP] {
         if let Some(value) = before.get(name) {
             config.set(name, value);
