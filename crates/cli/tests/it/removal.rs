@@ -69,24 +69,41 @@ fn a_vdev_is_removed_under_a_mount() {
     rig.zdb(&["c.img"]);
 }
 
+/// A command that starts the daemon, with limits from files.
+fn limited(rig: &Rig, words: &str) {
+    let said = rig.command(words).env("TARN_PARAMETERS", rig.path("limits")).output().unwrap();
+    assert!(said.status.success() && said.stderr.is_empty(), "{words}: {said:?}");
+}
+
+fn limit(rig: &Rig, bytes: u64) {
+    fs::write(rig.path("limits/zfs_remove_max_copy_bytes"), bytes.to_string()).unwrap();
+}
+
 /// The daemon is killed again and again while a vdev goes: the removal goes on where it was, and files are what they were.
 #[test]
 fn a_removal_survives_kills() {
-    let Some(rig) = rig() else { return };
+    let Some(rig) = Rig::new() else { return };
+    IMAGES.iter().for_each(|name| drop(rig.image(name, 256 * MIB)));
+    fs::create_dir(rig.path("limits")).unwrap();
+    // Some hundred groups.
+    limit(&rig, 128 << 10);
+    limited(&rig, "zpool create -O mountpoint=@mnt -O compression=off tank @a.img @b.img @c.img");
     write_files(&rig, 0..400);
     rig.ok("zpool sync tank");
     rig.ok("zpool remove tank @a.img");
     let mut under_way = 0;
     for round in 0..6 {
-        std::thread::sleep(std::time::Duration::from_millis(15 * round));
+        std::thread::sleep(std::time::Duration::from_millis(150 + 90 * round));
         rig.kill();
         rig.unmount_all();
         rig.zdb_after_kill(&IMAGES);
-        rig.ok("zpool import -f -d @. tank");
+        limited(&rig, "zpool import -f -d @. tank");
         under_way += u32::from(rig.ok("zpool status -P tank").contains("remove: Evacuation of "));
         compare(&rig, 0..400);
         write_files(&rig, 400..410);
     }
+    assert!(under_way > 2, "it was under way after {under_way} of 6 kills");
+    limit(&rig, 64 << 20);
     rig.ok("zpool wait -t remove tank");
     assert!(rig.ok("zpool status tank").contains("Removal of vdev 0 copied"));
     compare(&rig, 0..400);

@@ -23,7 +23,7 @@ pub struct Departing {
     pub ashift: u32,
     /// What its labels say from then on; nothing if there is none.
     pub label: Option<NvList>,
-    /// What it was a part of, if that is gone as a whole: whoever still has it may be reading from the device.
+    /// What it was a part of, if that is gone as a whole: a reader that still has it may be reading from the device.
     pub top: Option<Weak<TopVdev>>,
 }
 

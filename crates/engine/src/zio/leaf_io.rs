@@ -20,6 +20,8 @@ use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Verdict};
 use crate::vdev::{Class, IoMap, LeafId};
 use crate::{bail, error};
 
+mod copy;
+
 /// One place of a block that is being read, and what is known of the sides of its columns.
 pub(super) struct PlaceRead {
     pub(super) device: Arc<dyn BlockDevice>,
@@ -207,7 +209,7 @@ fn length_of(buffers: &[&[u8]]) -> usize {
     buffers.iter().map(|buffer| buffer.len()).sum()
 }
 
-pub(super) type Done = Vec<(Position, Result<()>)>;
+type Done = Vec<(Position, Result<()>)>;
 
 /// Writes every side. If that is enough to read it again, leaves that failed have missed it (`BlockDevice::settle_write`); what cannot
 /// be read again is written again, or needed by nobody.
@@ -262,7 +264,7 @@ fn follows(map: &IoMap, one: Position, next: Position) -> bool {
 }
 
 /// Of several answers the error that says most.
-pub(super) fn worst(done: Done) -> Error {
+fn worst(done: Done) -> Error {
     let mut errors: Vec<Error> = done.into_iter().filter_map(|(_, done)| done.err()).collect();
     let says_more = errors.iter().rposition(|error| error.kind() != ErrorKind::NoDevice);
     match says_more.or(errors.len().checked_sub(1)) {

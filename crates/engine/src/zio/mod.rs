@@ -28,7 +28,6 @@ use ondisk::blkptr::BlkPtr;
 use ondisk::object_type::ObjectType;
 
 mod block_io;
-mod copy;
 mod correct;
 mod devices;
 mod free;

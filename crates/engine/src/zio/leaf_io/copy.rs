@@ -14,14 +14,14 @@ use std::sync::Arc;
 use ondisk::dva::Dva;
 use ondisk::indirect::Mapping;
 
-use super::block_io::BlockIo;
-use super::devices::BlockDevice;
-use super::leaf_io::worst;
-use super::read::ScanTally;
+use super::worst;
 use crate::bail;
 use crate::error::Result;
 use crate::vdev::map::Side;
 use crate::vdev::{BIRTH_UNKNOWN, Class};
+use crate::zio::block_io::BlockIo;
+use crate::zio::devices::BlockDevice;
+use crate::zio::read::ScanTally;
 
 /// So much is held in memory at a time, of each side.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -95,7 +95,7 @@ impl BlockIo {
 
 impl BlockIo {
     /// Has a device that can be written missed a copy of a part of what is at this address?
-    pub(super) fn has_stale_copies(&self, dva: Dva) -> bool {
+    pub(in crate::zio) fn has_stale_copies(&self, dva: Dva) -> bool {
         self.devices().copies_of(dva).iter().any(|copy| self.stale_sides(copy).is_ok_and(|(_, stale)| !stale.is_empty()))
     }
 
@@ -111,7 +111,7 @@ impl BlockIo {
     }
 
     /// Writes what is right at this address, in the sync thread, to devices that have missed copies of it.
-    pub(super) fn refill_copies(&self, dva: Dva, right: &[u8], birth: u64, tally: &ScanTally) {
+    pub(in crate::zio) fn refill_copies(&self, dva: Dva, right: &[u8], birth: u64, tally: &ScanTally) {
         for copy in self.devices().copies_of(dva) {
             let start = (copy.source - dva.offset) as usize;
             let part = right.get(start..right.len().min(start + copy.target.allocated as usize)).unwrap_or_default();
