@@ -36,6 +36,7 @@ fn seed() -> u64 {
 fn stepwise(bytes: u64) -> Tunables {
     let tunables = Tunables { scan_hastens: false, txg_timeout_ns: u64::MAX / 4, ..Tunables::default() };
     tunables.parameters.set(Parameter::RemoveMaxCopyBytes, &bytes.to_string()).unwrap();
+    tunables.parameters.set(Parameter::RemoveMaxSegment, &bytes.min(16 << 20).to_string()).unwrap();
     tunables
 }
 
@@ -142,6 +143,9 @@ fn a_vdev_goes_under_files() {
                 1 => disturb(&mut rig, &mut random, 4),
                 3 => {
                     rig.sync();
+                    if !rig.pool().engine().is_removing() {
+                        break;
+                    }
                     rig.judge_crash(&format!("{what}: crashed after {groups} groups"));
                     rig.compare(&format!("{what}: crashed after {groups} groups"));
                 }

@@ -76,7 +76,9 @@ fn limited(rig: &Rig, words: &str) {
 }
 
 fn limit(rig: &Rig, bytes: u64) {
-    fs::write(rig.path("limits/zfs_remove_max_copy_bytes"), bytes.to_string()).unwrap();
+    for name in ["zfs_remove_max_copy_bytes", "zfs_remove_max_segment"] {
+        fs::write(rig.path(&format!("limits/{name}")), bytes.min(16 << 20).to_string()).unwrap();
+    }
 }
 
 /// The daemon is killed again and again while a vdev goes: the removal goes on where it was, and files are what they were.

@@ -71,8 +71,10 @@ const NEVER_NS: u64 = 3_600_000_000_000_000;
 pub fn tunables(canary: Option<Canary>) -> Tunables {
     let dirty_bytes_max = 1 << 30;
     let tunables = Tunables { cache_bytes_max: CACHE_BYTES, dirty_bytes_max, txg_timeout_ns: NEVER_NS, scan_blocks_max: SCAN_BLOCKS, scan_hastens: false, canary, ..Tunables::default() };
-    let set = tunables.parameters.set(Parameter::RemoveMaxCopyBytes, REMOVED_BYTES);
-    assert!(set.is_ok(), "{set:?}");
+    for parameter in [Parameter::RemoveMaxCopyBytes, Parameter::RemoveMaxSegment] {
+        let set = tunables.parameters.set(parameter, REMOVED_BYTES);
+        assert!(set.is_ok(), "{set:?}");
+    }
     tunables
 }
 
