@@ -14,6 +14,8 @@ cargo xtask explore [--seed N] [--states N] [--threads N] [--zdb EVERY]
                                      crash states of random workloads: the power goes at any write (docs/testing.md)
 cargo xtask explore --short [--from N] [--states N]
                                      all sequences of one and of two operations, then those of three, at random
+cargo xtask explore --removals [--seed N] [--states N] [--threads N] [--zdb EVERY]
+                                     crash states of random workloads beside removals of vdevs
 cargo xtask explore --verbs [--seed N] [--from K] [--states N] [--each N|cut|all]
                                      all pairs of verbs on datasets, then random ones: N states of each, one for each cut, or all;
                                      from the Kth of that order on, as a run that was ended says
@@ -108,6 +110,7 @@ fn explore(explorer: &Explorer, mut plan: Plan, what: &str) -> Result<u64> {
 
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let (short, arguments): (Vec<&str>, Vec<&str>) = arguments.iter().copied().partition(|word| *word == "--short");
+    let (removals, arguments): (Vec<&str>, Vec<&str>) = arguments.into_iter().partition(|word| *word == "--removals");
     let (verbs, arguments): (Vec<&str>, Vec<&str>) = arguments.into_iter().partition(|word| *word == "--verbs");
     let mut words = Words::new(&arguments);
     let (workload, state, keep) = (words.value("--workload")?, words.value("--state")?, words.value("--keep")?);
@@ -133,6 +136,10 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
     let explorer = Explorer::default();
     let plan = Plan { seed, states, of_each: 100, write_every: 8, zdb_every, threads: threads as usize, canary: None, kind: Kind::Random };
+    if !removals.is_empty() {
+        explore(&explorer, Plan { kind: Kind::Removing, ..plan }, "removals")?;
+        return Ok(());
+    }
     if short.is_empty() {
         explore(&explorer, plan, "random workloads")?;
         return Ok(());

@@ -48,6 +48,14 @@ fn scrubbed_workloads() {
     assert!(report.states >= 150 && report.written > 5);
 }
 
+/// A vdev is being removed, is gone, or was to go, while the machine fails.
+#[test]
+fn removals_of_vdevs() {
+    let report = Explorer::default().explore(&Plan { zdb_every: 10, ..plan(Kind::Removing, 150) });
+    expect_clean("removals of vdevs", &report);
+    assert!(report.states >= 150 && report.written > 5);
+}
+
 #[test]
 fn short_sequences() {
     let explorer = Explorer::default();

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use engine::pool::prop_table;
 
-use super::change::devices::{add, beside, leaf_work, split};
+use super::change::devices::{add, beside, leaf_work, remove, split};
 use super::change::{create, destroy, export, import, labelclear, set, sync, upgrade, upkeep};
 use super::show::{events, get, history, iostat, list, status};
 use crate::command::{Command, GAP, Program, has, not_yet, usage_order};
@@ -27,7 +27,7 @@ static COMMANDS: &[Command] = &[
     has("destroy", "\tdestroy [-f] <pool>\n", destroy::run),
     GAP,
     has("add", "\tadd [-fgLnP] [--allow-in-use] [--allow-replication-mismatch]\n\t    [--allow-ashift-mismatch] [-o property=value] <pool> <vdev> ...\n", add::add),
-    has("remove", "\tremove [-npsw] <pool> <device> ...\n", add::remove),
+    has("remove", "\tremove [-npsw] <pool> <device> ...\n", remove::remove),
     GAP,
     has("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
     GAP,

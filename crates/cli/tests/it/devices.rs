@@ -52,7 +52,7 @@ fn log_devices_come_and_go_under_a_mount() {
     rig.ok("zpool import -d @ tank");
     synced(&rig, "again");
 
-    rig.refused("zpool remove tank @d.img", "only log devices can be removed");
+    rig.refused("zpool remove tank @d.img", "out of space");
     rig.refused("zpool remove tank @b.img", "one side of a mirror");
     rig.refused("zpool remove tank nothing", "no such device in pool");
     rig.refused("zpool remove tank", "missing device");

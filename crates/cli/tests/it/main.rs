@@ -27,6 +27,7 @@ mod places;
 mod pool_verbs;
 mod posix;
 mod receive;
+mod removal;
 mod rig;
 mod send;
 mod snapshot_mounts;

@@ -380,6 +380,28 @@ impl Metaslab {
         Ok(Some(used))
     }
 
+    /// What is in use of a range and has not been freed by the group that is being written. `None`: not in memory.
+    ///
+    /// # Errors
+    /// The range is not in this metaslab.
+    pub fn in_use(&self, start: u64, end: u64) -> Result<Option<RangeTree>> {
+        self.check_range(start, end.saturating_sub(start))?;
+        let state = self.state.lock();
+        let Some(free) = &state.free else { return Ok(None) };
+        let mut used = RangeTree::new();
+        used.add(start, end - start)?;
+        let waiting = [&state.freeing, &state.freed, &state.withheld].into_iter().chain(&state.deferred);
+        for tree in [free].into_iter().chain(waiting) {
+            for (offset, size) in tree.segments_from(start).take_while(|(offset, _)| *offset < end) {
+                let (from, to) = (offset.max(start), (offset + size).min(end));
+                if from < to {
+                    used.remove(from, to - from).within(|| self)?;
+                }
+            }
+        }
+        Ok(Some(used))
+    }
+
     /// There is something for a pass to write.
     pub fn has_changes(&self, txg: u64) -> bool {
         let state = self.state.lock();

@@ -27,6 +27,7 @@ mod maintenance;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
+mod removal;
 mod scan;
 pub mod shared_blocks;
 pub mod space_maps;

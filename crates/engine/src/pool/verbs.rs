@@ -17,6 +17,7 @@ use super::devices::{add, remove_log, states};
 use super::expansion::{self, ExpansionProgress};
 use super::import::Candidate;
 use super::open::{close, create, open};
+use super::removal;
 use super::leaf_work::{self, WorkCommand, WorkKind, WorkProgress};
 use super::scan::{self, ScanProgress};
 use super::{NewPool, OpenOptions, Pool, check, maintenance};
@@ -107,6 +108,42 @@ impl Pool {
     pub fn remove_log(&self, guid: u64) -> Result<()> {
         let _one_at_a_time = self.lock_vdev_changes();
         remove_log::remove_log(self.groups(), guid)
+    }
+
+    /// Begins to remove the top-level vdev with this guid, which holds data (`zpool remove`): what it has is copied to the others in the groups that follow.
+    ///
+    /// # Errors
+    /// `NotSupported`: such a vdev cannot be removed. `Conflict`: it is being removed. `Busy`: another one is, or it has not all of its data. `NoSpace`: the others have not enough room.
+    /// `Invalid`: the pool has vdevs of other sectors, or with parity. `Exists`: there is a checkpoint.
+    pub fn remove_top(&self, guid: u64) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        removal::begin_end_sync::begin(self.groups(), guid)
+    }
+
+    /// Gives up the removal that is under way.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none.
+    pub fn cancel_removal(&self) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        removal::cancel_sync::cancel(self.groups())
+    }
+
+    /// Is a vdev being removed, or a map made shorter?
+    pub fn is_removing(&self) -> bool {
+        self.groups().removals().is_active()
+    }
+
+    /// What happened to removals since this was last asked, in the words of events.
+    pub fn take_removal_events(&self) -> Vec<&'static str> {
+        self.groups().removals().take_events()
+    }
+
+    /// Bytes that the map of a top-level vdev takes, or would take, about, if it were removed.
+    pub fn map_bytes(&self, vdev: u64) -> Option<u64> {
+        let layers = self.groups().layers();
+        let map = layers.vdevs.top(vdev)?.map();
+        map.map(|map| map.bytes()).or_else(|| removal::estimated_map_bytes(layers, vdev))
     }
 
     /// Puts a device beside that of guid `old` (`zpool attach`, `zpool replace`), and returns when it is written to. `ashift`: log2 of its

@@ -56,6 +56,15 @@ pub enum Parameter {
     TrimTxgBatch,
     ExpandBytesMax,
     ScrubAfterExpand,
+    RemovalSuspendProgress,
+    RemoveMaxSegment,
+    RemovalMaxSpan,
+    RemoveMaxCopyBytes,
+    CondenseEnable,
+    CondenseObsoletePercent,
+    CondenseMinMappingBytes,
+    CondenseMaxObsoleteBytes,
+    CondenseEntryDelay,
 }
 
 use Parameter::*;
@@ -63,7 +72,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 42;
+const COUNT: usize = 51;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -109,6 +118,15 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (TrimTxgBatch, "zfs_trim_txg_batch", 1..=1 << 32),
     (ExpandBytesMax, "raidz_expand_max_reflow_bytes", 0..=u64::MAX - 1),
     (ScrubAfterExpand, "zfs_scrub_after_expand", 0..=1),
+    (RemovalSuspendProgress, "zfs_removal_suspend_progress", 0..=1),
+    (RemoveMaxSegment, "zfs_remove_max_segment", 512..=16 << 20),
+    (RemovalMaxSpan, "vdev_removal_max_span", 0..=16 << 20),
+    (RemoveMaxCopyBytes, "zfs_remove_max_copy_bytes", 512..=1 << 40),
+    (CondenseEnable, "zfs_condense_indirect_vdevs_enable", 0..=1),
+    (CondenseObsoletePercent, "zfs_condense_indirect_obsolete_pct", 0..=100),
+    (CondenseMinMappingBytes, "zfs_condense_min_mapping_bytes", 0..=1 << 40),
+    (CondenseMaxObsoleteBytes, "zfs_condense_max_obsolete_bytes", 0..=1 << 40),
+    (CondenseEntryDelay, "zfs_condense_indirect_commit_entry_delay_ms", 0..=60_000),
 ];
 
 impl Parameter {
@@ -222,6 +240,15 @@ impl Tunables {
             TrimTxgBatch => 32,
             ExpandBytesMax => 0,
             ScrubAfterExpand => 1,
+            RemovalSuspendProgress => 0,
+            RemoveMaxSegment => 16 << 20,
+            RemovalMaxSpan => 32 << 10,
+            RemoveMaxCopyBytes => 64 << 20,
+            CondenseEnable => 1,
+            CondenseObsoletePercent => 25,
+            CondenseMinMappingBytes => 128 << 10,
+            CondenseMaxObsoleteBytes => 1 << 30,
+            CondenseEntryDelay => 0,
         }
     }
 }

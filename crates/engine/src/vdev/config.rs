@@ -9,6 +9,7 @@ use super::map::draid::{Draid, Shape};
 use super::map::{Layout, Node, Widths};
 use crate::error::Result;
 use crate::{bail, error};
+use ondisk::indirect::{BIRTHS_OBJECT, MAPPING_OBJECT, PREVIOUS_VDEV};
 use ondisk::nvlist::{NvList, NvString, Value};
 use std::fmt;
 
@@ -85,9 +86,9 @@ const ORDER: [&str; 44] = [
     key::NON_ALLOCATING,
     key::REMOVING,
     key::DTL,
-    "com.delphix:indirect_object",
-    "com.delphix:indirect_births",
-    "com.delphix:prev_indirect_vdev",
+    MAPPING_OBJECT,
+    BIRTHS_OBJECT,
+    PREVIOUS_VDEV,
     key::CREATE_TXG,
     key::EXPANSION_TIME,
     key::LEAF_ZAP,
@@ -110,7 +111,7 @@ const ORDER: [&str; 44] = [
 const MOS_ONLY: [&str; 4] = [key::LEAF_ZAP, key::TOP_ZAP, key::ROOT_ZAP, key::RESILVER_DEFER];
 
 /// What belongs to a top-level vdev, whatever it is made of.
-const TOP_ONLY: [&str; 10] = [
+const TOP_ONLY: [&str; 13] = [
     key::METASLAB_ARRAY,
     key::METASLAB_SHIFT,
     key::ASHIFT,
@@ -119,6 +120,9 @@ const TOP_ONLY: [&str; 10] = [
     key::IS_LOG,
     key::NON_ALLOCATING,
     key::REMOVING,
+    MAPPING_OBJECT,
+    BIRTHS_OBJECT,
+    PREVIOUS_VDEV,
     key::TOP_ZAP,
     key::EXPANSION_TIME,
 ];

@@ -4,13 +4,13 @@
 //! A device that is taken out still has the pool's labels, and they may only be changed when the group is on disk that took it out. A device that leaves is often one that
 //! hangs, so no group waits for that: it is done beside, and a verb that wants to have the device waits.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ondisk::nvlist::NvList;
 use parking_lot::{Condvar, Mutex};
 
-use super::Leaf;
+use super::{Leaf, TopVdev};
 
 /// A device that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -23,6 +23,8 @@ pub struct Departing {
     pub ashift: u32,
     /// What its labels say from then on; nothing if there is none.
     pub label: Option<NvList>,
+    /// What it was a part of, if that is gone as a whole: a reader that still has it may be reading from the device.
+    pub top: Option<Weak<TopVdev>>,
 }
 
 #[derive(Default)]

@@ -1,9 +1,12 @@
-//! A top-level vdev that was removed: its addresses lead to others.
+//! A top-level vdev that was removed, or is being removed: its addresses lead to others.
 //!
 //! # Theory
 //! Block pointers still name a vdev whose devices are long gone. Its map says for each run of bytes where it was moved to;
 //! one block may have been moved in parts. A vdev that something was moved to may have been removed too, so that one
 //! address takes several steps. What is no longer needed of a map is noted as *obsolete*, for each step.
+//!
+//! While a vdev is being removed, its map grows, by what is copied in each group. It is read as ever, from its own devices: the map is asked only when something is
+//! freed, which has to come free in both places ([`VdevTree::resolve_to_free`]).
 //!
 //! # Invariants
 //! 1. Runs are in order and do not overlap, so that a look-up is a binary search.
@@ -15,7 +18,7 @@
 use std::sync::{Arc, OnceLock};
 
 use ondisk::dva::Dva;
-use ondisk::indirect::Mapping;
+use ondisk::indirect::{Mapping, MappingPhys};
 
 use super::{IoMap, TopVdev, VdevKind, VdevTree};
 use crate::bail;
@@ -25,7 +28,7 @@ use crate::error::Result;
 const PIECES_MAX: usize = 1 << 16;
 
 /// Where what was on a removed vdev is now.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct IndirectMap {
     runs: Vec<Mapping>,
     /// Where the runs were moved to, in order; made when somebody asks.
@@ -42,7 +45,23 @@ impl IndirectMap {
             bail!(Corrupt, "the map of a removed vdev is out of order at {:#x}", run.source);
         }
         self.runs.push(run);
+        self.targets = OnceLock::new();
         Ok(())
+    }
+
+    /// Where the last run ends: what lies behind it has not been moved.
+    pub fn end(&self) -> u64 {
+        self.runs.last().map_or(0, Mapping::end)
+    }
+
+    /// Bytes that the map takes on disk, and in the memory of OpenZFS.
+    pub fn bytes(&self) -> u64 {
+        (self.runs.len() * size_of::<MappingPhys>()) as u64
+    }
+
+    /// The runs, in order.
+    pub fn all(&self) -> &[Mapping] {
+        &self.runs
     }
 
     /// How many runs there are.
@@ -64,14 +83,19 @@ impl IndirectMap {
 
     /// The places to which parts of a range were copied; the rest of it has not been.
     pub fn copied(&self, offset: u64, length: u64) -> Vec<Dva> {
+        self.copies_of(offset, length).into_iter().map(|copy| copy.target).collect()
+    }
+
+    /// The same with where each part was.
+    pub fn copies_of(&self, offset: u64, length: u64) -> Vec<Mapping> {
         let end = offset.saturating_add(length);
-        let first = self.runs.partition_point(|run| run.source + run.target.allocated <= offset);
+        let first = self.runs.partition_point(|run| run.end() <= offset);
         let runs = self.runs.iter().skip(first).take_while(|run| run.source < end);
         runs.map(|run| {
-            let (from, to) = (run.source.max(offset), (run.source + run.target.allocated).min(end));
-            Dva::new(run.target.vdev, run.target.offset + (from - run.source), to - from)
+            let (from, to) = (run.source.max(offset), run.end().min(end));
+            Mapping { source: from, target: Dva::new(run.target.vdev, run.target.offset + (from - run.source), to - from) }
         })
-        .filter(|piece| piece.allocated > 0)
+        .filter(|copy| copy.target.allocated > 0)
         .collect()
     }
 
@@ -123,6 +147,31 @@ impl VdevTree {
         }
     }
 
+    /// The places, all on vdevs that are there, that come free when an address does. What it needed of the maps of removed vdevs is not needed any more.
+    /// Of a vdev that is being removed that is the place itself, and where it has been copied to.
+    ///
+    /// # Errors
+    /// The address leads nowhere.
+    #[doc(alias = "free_from_removing_vdev")]
+    pub fn resolve_to_free(&self, address: Dva) -> Result<Vec<Dva>> {
+        let mut places = self.resolve(address, &mut |top, range| top.note_obsolete(range.offset, range.allocated))?;
+        for at in 0..places.len() {
+            let place = places[at];
+            let Some(top) = self.top(place.vdev.into()) else { continue };
+            let Some(map) = top.map() else { continue };
+            let copies = map.copies_of(place.offset, place.allocated);
+            let (copied, end) = (copies.iter().map(|copy| copy.target.allocated).sum::<u64>(), place.offset.saturating_add(place.allocated));
+            let behind = end.saturating_sub(map.end().max(place.offset));
+            if copied.saturating_add(behind) != place.allocated {
+                bail!(Corrupt, "address {place}: not in the map of the vdev that is being removed");
+            }
+            top.note_uncopied(behind);
+            copies.iter().for_each(|copy| top.note_obsolete(copy.source, copy.target.allocated));
+            places.extend(copies.into_iter().map(|copy| copy.target));
+        }
+        Ok(places)
+    }
+
     /// Was something moved from a removed vdev to where `dva` begins? What is there may be known by another address too.
     pub fn was_moved_to(&self, dva: Dva) -> bool {
         self.tops().iter().any(|top| top.kind() == VdevKind::Indirect && top.map().is_some_and(|map| map.leads_to(dva)))
@@ -162,6 +211,8 @@ mod tests {
         assert_eq!(map.pieces(0x2000, 0x2000).unwrap(), [Dva::new(2, 0x9000, 0x1000), Dva::new(5, 0x1000, 0x1000)]);
         assert_eq!(map.pieces(0x9000, 0x1000).unwrap(), [Dva::new(2, 0, 0x1000)]);
         // Gaps: before, between, behind.
+        assert_eq!(map.copies_of(0x2800, 0x1000), [run(0x2800, 2, 0x9800, 0x800), run(0x3000, 5, 0x1000, 0x800)]);
+        assert_eq!((map.end(), IndirectMap::default().end()), (0xa000, 0));
         for (offset, length) in [(0, 0x1000), (0x800, 0x1000), (0x3000, 0x2000), (0x9800, 0x1000), (u64::MAX, 2)] {
             assert_eq!(map.pieces(offset, length), None, "{offset:#x}");
         }

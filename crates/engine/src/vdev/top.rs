@@ -8,6 +8,7 @@ use super::config::RAIDZ_PARITY_MAX;
 use crate::error::{Error, Result};
 use crate::sync::Executor;
 use crate::{bail, error};
+use ondisk::indirect::Mapping;
 use ondisk::label;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::Deref;
@@ -32,10 +33,12 @@ pub struct TopVdev {
     asize: AtomicU64,
     /// Its labels have to be written.
     config_dirty: AtomicBool,
-    /// Where things are that were here, of a removed vdev. Set when the pool is opened.
-    map: OnceLock<IndirectMap>,
-    /// Ranges of a removed vdev that were freed and are not noted on disk yet: offset and length. guarded by: itself
+    /// Where things are that were here, of a removed vdev; of one that is being removed, what has been copied so far. guarded by: itself
+    map: RwLock<Option<Arc<IndirectMap>>>,
+    /// Ranges of the map that were freed and are not noted on disk yet: offset and length. guarded by: itself
     obsolete: Mutex<Vec<(u64, u64)>>,
+    /// Of a vdev that is being removed: bytes that were freed before they were copied, since this was last asked.
+    uncopied: AtomicU64,
     /// Where writers wait when no leaf takes a write. Set when it joins a tree.
     gate: OnceLock<Arc<Gate>>,
     /// What it is for. Set when it is made, or when its ZAP is read.
@@ -58,11 +61,17 @@ impl TopVdev {
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
             config_dirty: AtomicBool::new(false),
-            map: OnceLock::new(),
+            map: RwLock::default(),
             obsolete: Mutex::default(),
+            uncopied: AtomicU64::new(0),
             gate: OnceLock::new(),
             bias: OnceLock::new(),
         }
+    }
+
+    /// A vdev that was removed: it has this description, and no devices.
+    pub fn of_removed(config: VdevConfig) -> TopVdev {
+        TopVdev::new(config, Vec::new())
     }
 
     /// It belongs to a tree.
@@ -75,17 +84,47 @@ impl TopVdev {
         self.gate.get().is_some_and(|gate| gate.wait_after(error))
     }
 
-    /// Where things are that were here, of a removed vdev.
-    pub fn map(&self) -> Option<&IndirectMap> {
-        self.map.get()
+    /// Where things are that were here, of a removed vdev; of one that is being removed, what has been copied so far.
+    pub fn map(&self) -> Option<Arc<IndirectMap>> {
+        self.map.read().clone()
     }
 
-    /// Says where things are that were on this removed vdev; once.
-    pub fn set_map(&self, map: IndirectMap) {
-        assert!(self.map.set(map).is_ok(), "the map of vdev {} was set twice", self.id);
+    /// Says where things are that were here; `None`: it is not being removed any more.
+    pub fn set_map(&self, map: Option<IndirectMap>) {
+        *self.map.write() = map.map(Arc::new);
     }
 
-    /// A range of this removed vdev is no longer needed.
+    /// More has been copied of this vdev, which is being removed. In the sync thread.
+    ///
+    /// # Errors
+    /// It is out of order.
+    pub fn extend_map(&self, runs: &[Mapping]) -> Result<()> {
+        let mut map = self.map.write();
+        let map = Arc::make_mut(map.get_or_insert_default());
+        runs.iter().try_for_each(|run| map.push(*run))
+    }
+
+    /// Is what it has being copied to others? Nothing new comes to it.
+    pub fn is_removing(&self) -> bool {
+        self.config.read().number(key::REMOVING) != 0
+    }
+
+    /// Bytes of this vdev, which is being removed, were freed before they were copied.
+    pub fn note_uncopied(&self, bytes: u64) {
+        self.uncopied.fetch_add(bytes, Relaxed);
+    }
+
+    /// Has [`TopVdev::take_uncopied`] something?
+    pub fn has_uncopied(&self) -> bool {
+        self.uncopied.load(Relaxed) != 0
+    }
+
+    /// What need not be copied any more, since this was last asked.
+    pub fn take_uncopied(&self) -> u64 {
+        self.uncopied.swap(0, Relaxed)
+    }
+
+    /// A range of the map of this vdev is no longer needed.
     pub fn note_obsolete(&self, offset: u64, length: u64) {
         self.obsolete.lock().push((offset, length));
     }

@@ -211,6 +211,14 @@ impl VdevTree {
         Some(std::mem::replace(place, Arc::new(TopVdev::new(config, Vec::new()))))
     }
 
+    /// Puts another top-level vdev in the place of the one that has its number, and returns that.
+    pub fn replace_top(&self, top: &Arc<TopVdev>) -> Option<Arc<TopVdev>> {
+        let mut tops = self.tops.write();
+        let place = tops.get_mut(usize::try_from(top.id()).ok()?)?;
+        top.set_gate(&self.gate);
+        Some(std::mem::replace(place, Arc::clone(top)))
+    }
+
     /// Says which txg is being written, for the leaves that miss it.
     pub fn set_writing_txg(&self, txg: u64) {
         self.writing_txg.store(txg, Relaxed);

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use ondisk::dva::Dva;
+use ondisk::indirect::Mapping;
 
 use crate::bail;
 use crate::error::{Error, Result};
@@ -153,8 +154,12 @@ pub trait BlockDevices: Send + Sync {
     fn was_moved_to(&self, _dva: Dva) -> bool {
         false
     }
+    /// Of an address on a vdev that is being removed: what of it has been copied, and to where.
+    fn copies_of(&self, _dva: Dva) -> Vec<Mapping> {
+        Vec::new()
+    }
     /// As [`BlockDevices::resolve`], of an address that is being freed: what it needed of the maps of removed vdevs is not
-    /// needed any more.
+    /// needed any more. Of a vdev that is being removed, copies come free too.
     fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {
         self.resolve(dva)
     }
@@ -380,7 +385,12 @@ impl BlockDevices for SharedVdevs {
         self.0.was_moved_to(dva)
     }
 
+    fn copies_of(&self, dva: Dva) -> Vec<Mapping> {
+        let top = self.0.top(dva.vdev.into()).filter(|top| top.kind() != VdevKind::Indirect);
+        top.and_then(|top| top.map()).map_or_else(Vec::new, |map| map.copies_of(dva.offset, dva.allocated))
+    }
+
     fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {
-        self.0.resolve(dva, &mut |top, range| top.note_obsolete(range.offset, range.allocated))
+        self.0.resolve_to_free(dva)
     }
 }

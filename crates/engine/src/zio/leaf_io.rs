@@ -20,6 +20,8 @@ use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Verdict};
 use crate::vdev::{Class, IoMap, LeafId};
 use crate::{bail, error};
 
+mod copy;
+
 /// One place of a block that is being read, and what is known of the sides of its columns.
 pub(super) struct PlaceRead {
     pub(super) device: Arc<dyn BlockDevice>,

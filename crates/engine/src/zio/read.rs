@@ -239,6 +239,11 @@ impl BlockIo {
                     if is_suspicious || intent.reads_all() || intent.fills() {
                         self.look_at_all(&mut places, data, &bytes, verify, at, intent)?;
                     }
+                    if let Intent::Scan(tally) = intent
+                        && self.is_writable()
+                    {
+                        data.dvas().iter().for_each(|dva| self.refill_copies(*dva, &bytes, data.physical_birth, tally));
+                    }
                     return Ok(bytes);
                 }
                 Ok(false) => {

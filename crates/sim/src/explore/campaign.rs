@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use super::disk::{Cutter, Event, Image, Vices};
 use super::judge::Promises;
 use super::op::Op;
-use super::run::{LAYOUTS, Story, create};
+use super::run::{LAYOUTS, ROOMY_LAYOUTS, Story, create};
 use super::state::{Depth, State, judge, states};
 use super::workload::{Workload, short_count};
 
@@ -48,6 +48,8 @@ pub enum Kind {
     Random,
     /// The same beside scrubs.
     Scrubbed,
+    /// The same beside removals of vdevs.
+    Removing,
     /// All sequences of this many operations, in order.
     Short(u32),
     /// Random sequences of this many operations.
@@ -106,6 +108,7 @@ impl std::fmt::Display for Report {
 fn layout_of(workload: Workload) -> &'static super::run::Layout {
     // Short sequences go through the layouts by numbers that have nothing to do with what they are made of.
     let number = match workload {
+        Workload::Removing(seed) => return &ROOMY_LAYOUTS[(seed % ROOMY_LAYOUTS.len() as u64) as usize],
         Workload::Random(seed) | Workload::Scrubbed(seed) => seed,
         Workload::Short(_, number) => number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32,
     };
@@ -119,7 +122,7 @@ pub struct Explorer {
 
 impl Default for Explorer {
     fn default() -> Self {
-        Explorer { bases: LAYOUTS.iter().map(create).collect() }
+        Explorer { bases: LAYOUTS.iter().chain(&ROOMY_LAYOUTS).map(create).collect() }
     }
 }
 
@@ -133,7 +136,7 @@ impl Explorer {
     /// Does a workload; `None`: there is none of this name.
     pub fn tell(&self, workload: Workload, canary: Option<Canary>, vices: Vices) -> Option<Story> {
         let layout = layout_of(workload);
-        let base = LAYOUTS.iter().position(|other| other == layout).map(|index| &self.bases[index])?;
+        let base = LAYOUTS.iter().chain(&ROOMY_LAYOUTS).position(|other| other == layout).map(|index| &self.bases[index])?;
         Some(Story::tell(workload.ops()?, base, LOG, canary, vices))
     }
 
@@ -187,6 +190,7 @@ impl Explorer {
         let workload = match plan.kind {
             Kind::Random => Workload::Random(number),
             Kind::Scrubbed => Workload::Scrubbed(number),
+            Kind::Removing => Workload::Removing(number),
             Kind::Short(length) if number >= short_count(length) => return false,
             Kind::Short(length) => Workload::Short(length, number),
             Kind::Sample(length) => {
@@ -209,7 +213,7 @@ impl Explorer {
 
     fn explore_story(&self, plan: &Plan, workload: Workload, story: &Story, shared: &Shared) {
         let mut states = states(story);
-        if !matches!(plan.kind, Kind::Random | Kind::Scrubbed) {
+        if !matches!(plan.kind, Kind::Random | Kind::Scrubbed | Kind::Removing) {
             // The states before that are the same in all of them.
             states.retain(|state| state.cut > end_of_ground(story));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::error::Result;
+use engine::error::{ErrorKind, Result};
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, Pool, RenameMode, SetAttributes, SetTime, Time, WriteMode, XattrMode};
 
 /// One operation. Paths are names between slashes, from the root.
@@ -32,6 +32,8 @@ pub enum Op {
     Sync,
     /// A scrub begins, or goes on if it was paused; one that is under way is paused. A piece of it is done in each group.
     Scrub,
+    /// A vdev begins to go, if one can: a piece of it is copied in each group. Or the removal is given up.
+    Evacuate { give_up: bool },
     /// Several of the others as one transaction of a program.
     Transaction { ops: Vec<Op>, end: End },
 }
@@ -66,7 +68,7 @@ impl Op {
     /// Whether a transaction group may end before it or in it. (The first `fsync` of all has to make the log, and one that
     /// comes after a transaction waits for its group.)
     pub fn ends_a_group(&self) -> bool {
-        matches!(self, Op::Sync | Op::Scrub | Op::Fsync { .. } | Op::Clone { .. } | Op::Transaction { end: End::Durable, .. })
+        matches!(self, Op::Sync | Op::Scrub | Op::Evacuate { .. } | Op::Fsync { .. } | Op::Clone { .. } | Op::Transaction { end: End::Durable, .. })
     }
 }
 
@@ -135,6 +137,20 @@ impl<'a> Doer<'a> {
         Ok(())
     }
 
+    fn evacuate(&self, give_up: bool) -> Result<()> {
+        let engine = self.pool.engine();
+        let done = match engine.vdevs.data_tops().first() {
+            _ if engine.is_removing() && give_up => engine.cancel_removal(),
+            Some(top) if !engine.is_removing() => engine.remove_top(top.guid()),
+            _ => Ok(()),
+        };
+        match done {
+            // There is no room any more, or only one vdev.
+            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Invalid) => Ok(()),
+            done => done,
+        }
+    }
+
     /// Does one.
     ///
     /// # Errors
@@ -172,6 +188,7 @@ impl<'a> Doer<'a> {
                 let engine = self.pool.engine();
                 if engine.is_scanning() { engine.pause_scrub() } else { engine.scrub(false) }
             }
+            Op::Evacuate { give_up } => self.evacuate(*give_up),
             Op::Transaction { ops, end } => super::transaction::run(self.fs, ops, *end),
         }
     }

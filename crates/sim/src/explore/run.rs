@@ -5,6 +5,7 @@ use std::sync::Arc;
 use disk::DiskRef;
 use engine::canary::Canary;
 use engine::pool::import::discover;
+use engine::tunables::Parameter;
 use engine::vdev::{Bias, NewLeaf, NewTop};
 use tarnfs::{CreateOptions, Error, ImportOptions, Pool, Tunables};
 
@@ -48,19 +49,33 @@ pub const LAYOUTS: [Layout; 10] = [
     Layout { name: "raidz1 of four, of which one is gone", tops: 1, sides: 4, parity: 1, gone: 1, logs: 0, ashift: 9, properties: &[("recordsize", "8K")] },
 ];
 
+/// Layouts of which a vdev can go.
+pub const ROOMY_LAYOUTS: [Layout; 3] = [
+    Layout { name: "three disks", tops: 3, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K"), ("compression", "off")] },
+    Layout { name: "three mirrors", tops: 3, sides: 2, parity: 0, gone: 0, logs: 0, ashift: 12, properties: &[("recordsize", "8K")] },
+    Layout { name: "four disks and a log device", tops: 4, sides: 1, parity: 0, gone: 0, logs: 1, ashift: 9, properties: &[("recordsize", "64K")] },
+];
+
 /// The smallest device that OpenZFS takes.
 pub const DISK_BYTES: u64 = 64 << 20;
 /// Little: one state of many.
 const CACHE_BYTES: u64 = 8 << 20;
 /// A scrub is under way for many groups.
 const SCAN_BLOCKS: u64 = 7;
+/// A removal is under way for many groups.
+const REMOVED_BYTES: &str = "98304";
 /// No group ends by itself.
 const NEVER_NS: u64 = 3_600_000_000_000_000;
 
 /// Limits for a small pool in a simulation, and the bug to look for.
 pub fn tunables(canary: Option<Canary>) -> Tunables {
     let dirty_bytes_max = 1 << 30;
-    Tunables { cache_bytes_max: CACHE_BYTES, dirty_bytes_max, txg_timeout_ns: NEVER_NS, scan_blocks_max: SCAN_BLOCKS, scan_hastens: false, canary, ..Tunables::default() }
+    let tunables = Tunables { cache_bytes_max: CACHE_BYTES, dirty_bytes_max, txg_timeout_ns: NEVER_NS, scan_blocks_max: SCAN_BLOCKS, scan_hastens: false, canary, ..Tunables::default() };
+    for parameter in [Parameter::RemoveMaxCopyBytes, Parameter::RemoveMaxSegment] {
+        let set = tunables.parameters.set(parameter, REMOVED_BYTES);
+        assert!(set.is_ok(), "{set:?}");
+    }
+    tunables
 }
 
 fn disks(images: &[Image], recorder: Option<&Arc<Recorder>>, vices: Vices) -> Vec<Arc<SimDisk>> {

@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::disk::{Cutter, Event, Image, Keep, Recorder, Vices};
+use super::disk::{Cutter, Event, Image, Keep, Recorder, SimDisk, Vices};
 use super::judge::{Promises, Seen};
 use super::op::{Doer, Op};
 use super::run::{Opened, Story};
@@ -306,8 +306,12 @@ pub fn store(images: &[Image], directory: &Path) -> std::io::Result<Vec<PathBuf>
 /// It finds something.
 pub fn zdb(images: &[Image], ask: fn(&[&Path]) -> OracleResult) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("tarn-explore-").tempdir().map_err(|error| error.to_string())?;
-    // A disk that is gone is not shown.
-    let there: Vec<Image> = images.iter().filter(|image| image.chunks().next().is_some()).cloned().collect();
+    // A disk that is gone is not shown, nor one that the pool has no more: its labels may be cleared, or half of them.
+    let opened = open(images, true, None)?;
+    let names: Vec<String> = opened.pool.engine().vdevs.leaves().iter().map(|leaf| leaf.name().to_owned()).collect();
+    let is_of_pool = |(image, disk): &(&Image, &Arc<SimDisk>)| image.chunks().next().is_some() && names.iter().any(|name| name == disk::Disk::name(&***disk));
+    let there: Vec<Image> = images.iter().zip(&opened.disks).filter(is_of_pool).map(|(image, _)| image.clone()).collect();
+    drop(opened);
     let paths = store(&there, directory.path()).map_err(|error| error.to_string())?;
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     match ask(&paths) {

@@ -62,6 +62,6 @@ fn one(tx: &mut Transaction, op: &Op) -> Result<()> {
             tx.setxattr(node, name.as_bytes(), &bytes(*seed, *length), XattrMode::Any)
         }
         Op::RemoveXattr { path, name } => tx.resolve(path).and_then(|node| tx.removexattr(node, name.as_bytes())),
-        Op::Clone { .. } | Op::Fsync { .. } | Op::Sync | Op::Scrub | Op::Transaction { .. } => bail!(NotSupported, "{op:?} in a transaction"),
+        Op::Clone { .. } | Op::Fsync { .. } | Op::Sync | Op::Scrub | Op::Evacuate { .. } | Op::Transaction { .. } => bail!(NotSupported, "{op:?} in a transaction"),
     }
 }

@@ -20,6 +20,8 @@ pub enum Workload {
     Random(u64),
     /// The same beside scrubs.
     Scrubbed(u64),
+    /// The same beside removals of vdevs.
+    Removing(u64),
     /// One of the short sequences: how many operations, and its number.
     Short(u32, u64),
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Workload {
         match self {
             Workload::Random(seed) => write!(f, "random:{seed}"),
             Workload::Scrubbed(seed) => write!(f, "scrubbed:{seed}"),
+            Workload::Removing(seed) => write!(f, "removing:{seed}"),
             Workload::Short(length, number) => write!(f, "short{length}:{number}"),
         }
     }
@@ -42,6 +45,7 @@ impl Workload {
         match kind {
             "random" => Some(Workload::Random(number)),
             "scrubbed" => Some(Workload::Scrubbed(number)),
+            "removing" => Some(Workload::Removing(number)),
             "short1" => Some(Workload::Short(1, number)),
             "short2" => Some(Workload::Short(2, number)),
             "short3" => Some(Workload::Short(3, number)),
@@ -54,6 +58,7 @@ impl Workload {
         match self {
             Workload::Random(seed) => Some(random(seed)),
             Workload::Scrubbed(seed) => Some(scrubbed(seed)),
+            Workload::Removing(seed) => Some(removing(seed)),
             Workload::Short(length, number) => short(length, number),
         }
     }
@@ -61,7 +66,7 @@ impl Workload {
     /// A number from which all that is random about it follows.
     pub fn seed(self) -> u64 {
         match self {
-            Workload::Random(seed) | Workload::Scrubbed(seed) => seed,
+            Workload::Random(seed) | Workload::Scrubbed(seed) | Workload::Removing(seed) => seed,
             Workload::Short(length, number) => number << 2 | u64::from(length),
         }
     }
@@ -230,6 +235,17 @@ fn scrubbed(seed: u64) -> Vec<Op> {
     random(seed).into_iter().enumerate().flat_map(with_scrubs).collect()
 }
 
+/// After some operations a vdev begins to go, and a group is written every few operations. Some removals are given up.
+fn removing(seed: u64) -> Vec<Op> {
+    let gives_up = seed.is_multiple_of(3);
+    let with_removals = |(number, op)| match number % 6 {
+        1 => vec![Op::Evacuate { give_up: gives_up && number > 12 }, op],
+        2 | 4 => vec![Op::Sync, op],
+        _ => vec![op],
+    };
+    random(seed).into_iter().enumerate().flat_map(with_removals).collect()
+}
+
 /// Random operations where all this is.
 pub fn random_in(world: World, seed: u64) -> Vec<Op> {
     random_of(world, seed, &|_| true)
@@ -259,7 +275,7 @@ mod tests {
 
     #[test]
     fn names_of_workloads_are_read_back() {
-        for workload in [Workload::Random(7), Workload::Scrubbed(8), Workload::Short(1, 3), Workload::Short(3, 99)] {
+        for workload in [Workload::Random(7), Workload::Scrubbed(8), Workload::Removing(9), Workload::Short(1, 3), Workload::Short(3, 99)] {
             assert_eq!(Workload::parse(&workload.to_string()), Some(workload));
         }
         assert_eq!(Workload::parse("random"), None);

@@ -315,7 +315,7 @@ impl World {
             }
             Op::Fsync { path } => self.find(path).map(Effect::Fsync),
             Op::Sync => Some(Effect::Sync),
-            Op::Scrub => Some(Effect::Nothing),
+            Op::Scrub | Op::Evacuate { .. } => Some(Effect::Nothing),
             Op::Transaction { ops, end } => self.transaction(ops, *end),
         }
     }

@@ -1,6 +1,6 @@
 //! The lines of `zpool status` about the removal of a vdev.
 
-use tarnfs::control::{PoolStatus, RemovalStatus, ScanState, VdevKind};
+use tarnfs::control::{PoolStatus, RemovalStatus, ScanState};
 
 use crate::session::{Session, say};
 use crate::text::units::{clock_time, nice_number};
@@ -12,7 +12,7 @@ const HOURS_MAX: u64 = 30 * 24;
 /// The name of the vdev that is or was removed: as OpenZFS has it without its number.
 pub(in crate::zpool) fn name(status: &PoolStatus, removal: &RemovalStatus) -> String {
     match status.root.children.iter().find(|vdev| vdev.id == removal.vdev) {
-        Some(vdev) if matches!(vdev.kind, VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing) => type_word(vdev.kind).to_owned(),
+        Some(vdev) if vdev.path.is_none() => type_word(vdev.kind).to_owned(),
         Some(vdev) => Naming { path: true, ..Naming::default() }.name(vdev, &status.name),
         None => removal.vdev.to_string(),
     }

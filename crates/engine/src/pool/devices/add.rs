@@ -81,6 +81,11 @@ fn check_addable(layers: &Layers, configuration: &Configuration, new: &[NewTop])
     if new.iter().any(|top| top.draid.is_some()) && !layers.meta().features.is_enabled(Feature::Draid) {
         bail!(Unsupported, "the pool must be upgraded to have dRAID vdevs: the feature draid is not enabled");
     }
+    if let Some(going) = layers.vdevs.data_tops().iter().find(|top| top.is_removing())
+        && new.iter().any(|top| top.ashift.is_some_and(|ashift| ashift != going.ashift()))
+    {
+        bail!(Invalid, "invalid config; while a vdev is being removed all must have the same sector size");
+    }
     let has_removed = layers.vdevs.config().children.iter().any(|top| top.kind == VdevKind::Indirect || top.number(key::REMOVING) != 0);
     if has_removed && new.iter().any(|top| top.parity != 0) {
         bail!(Invalid, "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs");

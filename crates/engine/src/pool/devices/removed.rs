@@ -5,13 +5,12 @@
 //! all are loaded nothing else of the pool is read, as it may be anywhere. When a block that was moved is freed, its
 //! part of the map is of no use any more; a space map for each removed vdev says so, from which OpenZFS makes maps shorter.
 //!
-//! A removal that goes on, and a map that is being made shorter, are OpenZFS's to finish.
+//! How vdevs are removed, and maps made shorter: [`crate::pool::removal`].
 
 use std::sync::Arc;
 
 use ondisk::feature::Feature;
-use ondisk::indirect::{CONDENSING, MAPPING_OBJECT, MappingHeaderPhys, MappingPhys, NO_VDEV, PREVIOUS_VDEV, REMOVAL_ACTIVE, REMOVAL_NONE, REMOVING, RemovalPhys};
-use zerocopy::FromBytes;
+use ondisk::indirect::{MAPPING_OBJECT, NO_VDEV, PREVIOUS_VDEV, REMOVAL_ACTIVE, REMOVAL_NONE, REMOVING, RemovalPhys};
 
 use crate::bail;
 use crate::dmu::SyncTx;
@@ -19,26 +18,21 @@ use crate::dsl::Mos;
 use crate::dsl::meta::key;
 use crate::error::{Result, Within};
 use crate::pool::layers::Layers;
+use crate::pool::removal::{mapping, stored};
 use crate::vdev::{IndirectMap, VdevKind, VdevTree};
 
-/// Runs that a map may have (24 bytes each).
-const RUNS_MAX: u64 = 1 << 26;
-/// Runs that are read at a time: a map is only believed as far as it makes sense, so a damaged pool cannot have us take more
-/// memory than what is really there.
-const RUNS_PER_STEP: usize = 1 << 14;
-
-/// Gives every removed vdev of `vdevs` its map.
+/// Gives every removed vdev of `vdevs` its map, and the one that is being removed.
 ///
 /// # Errors
-/// A map cannot be read or makes no sense; for writing, also a removal that goes on.
-pub(in crate::pool) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bool) -> Result<()> {
-    let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(()) };
-    let removal = RemovalPhys::from_words(&value.to_u64s())?;
-    if !read_only && removal.state == REMOVAL_ACTIVE {
-        bail!(Unsupported, "vdev {} is being removed: let OpenZFS finish that, or import with -o readonly=on", removal.vdev);
-    }
-    if !read_only && mos.zap_contains(key::DIRECTORY, CONDENSING)? {
-        bail!(Unsupported, "the map of a removed vdev is being condensed: let OpenZFS finish that, or import with -o readonly=on");
+/// A map cannot be read or makes no sense.
+#[doc(alias = "spa_remove_init")]
+pub(in crate::pool) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>) -> Result<()> {
+    let removal = stored(mos)?;
+    if removal.state == REMOVAL_ACTIVE
+        && let Some(top) = vdevs.top(removal.vdev).filter(|top| !top.is_placeholder())
+    {
+        let map = mapping::read(mos, top.config().number(MAPPING_OBJECT)).within(|| format!("vdev {}, which is being removed", removal.vdev))?;
+        top.set_map(Some(map));
     }
     let mut next = removal.previous;
     while next != NO_VDEV {
@@ -48,8 +42,8 @@ pub(in crate::pool) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bo
             bail!(Corrupt, "vdev {next} was removed twice");
         }
         let config = top.config();
-        let map = read_map(mos, config.number(MAPPING_OBJECT)).within(|| format!("removed vdev {next}"))?;
-        top.set_map(map);
+        let map = mapping::read(mos, config.number(MAPPING_OBJECT)).within(|| format!("removed vdev {next}"))?;
+        top.set_map(Some(map));
         next = config.get(PREVIOUS_VDEV).unwrap_or(NO_VDEV);
     }
     Ok(())
@@ -57,37 +51,7 @@ pub(in crate::pool) fn load_maps(mos: &Mos, vdevs: &Arc<VdevTree>, read_only: bo
 
 /// Whether a vdev is being removed.
 pub(in crate::pool) fn is_removing(mos: &Mos) -> Result<bool> {
-    let Some(value) = mos.zap_get(key::DIRECTORY, REMOVING)? else { return Ok(false) };
-    Ok(RemovalPhys::from_words(&value.to_u64s())?.state == REMOVAL_ACTIVE)
-}
-
-fn read_map(mos: &Mos, object: u64) -> Result<IndirectMap> {
-    let bonus = mos.bonus(object)?;
-    let Ok((header, _)) = MappingHeaderPhys::read_from_prefix(bonus.as_slice()) else {
-        bail!(Corrupt, "map in object {object}: bonus of {} bytes", bonus.len());
-    };
-    let entries = header.entries.get();
-    let there = mos.info(object)?.length / size_of::<MappingPhys>() as u64;
-    if entries > there.min(RUNS_MAX) {
-        bail!(Corrupt, "map in object {object}: {entries} runs, and room for {there}");
-    }
-    let mut map = IndirectMap::default();
-    let mut left = entries as usize;
-    let mut at = 0;
-    while left > 0 {
-        let count = left.min(RUNS_PER_STEP);
-        let bytes = mos.read(object, at, count * size_of::<MappingPhys>())?;
-        for raw in bytes.chunks_exact(size_of::<MappingPhys>()) {
-            let Ok(raw) = MappingPhys::read_from_bytes(raw) else { bail!(Corrupt, "map in object {object}: a part of a run") };
-            map.push(raw.decode()?).within(|| format!("map in object {object}"))?;
-        }
-        if bytes.len() != count * size_of::<MappingPhys>() {
-            bail!(Corrupt, "map in object {object}: it ends before its {entries} runs");
-        }
-        left -= count;
-        at += bytes.len() as u64;
-    }
-    Ok(map)
+    Ok(stored(mos)?.state == REMOVAL_ACTIVE)
 }
 
 /// The last removal of a vdev.
@@ -107,7 +71,7 @@ pub(in crate::pool) fn half_removed(layers: &Layers) -> Result<Option<(u32, Indi
     let removal = RemovalPhys::from_words(&value.to_u64s())?;
     let top = layers.vdevs.top(removal.vdev).filter(|top| removal.state == REMOVAL_ACTIVE && top.kind() != VdevKind::Indirect);
     let Some((top, object)) = top.map(|top| (top.id() as u32, top.config().number(MAPPING_OBJECT))).filter(|(_, object)| *object != 0) else { return Ok(None) };
-    Ok(Some((top, read_map(mos, object).within(|| format!("vdev {top}, which is being removed"))?)))
+    Ok(Some((top, mapping::read(mos, object).within(|| format!("vdev {top}, which is being removed"))?)))
 }
 
 /// The last removal, if there was one.
@@ -117,8 +81,9 @@ pub(in crate::pool) fn half_removed(layers: &Layers) -> Result<Option<(u32, Indi
 pub(in crate::pool) fn last_removal(layers: &Layers) -> Result<Option<Removal>> {
     let Some(value) = layers.mos().zap_get(key::DIRECTORY, REMOVING)? else { return Ok(None) };
     let phys = RemovalPhys::from_words(&value.to_u64s())?;
-    let runs: usize = layers.vdevs.tops().iter().filter_map(|top| top.map().map(|map| map.runs())).sum();
-    Ok(Some(Removal { phys, map_bytes: (runs * size_of::<MappingPhys>()) as u64 }).filter(|_| phys.state != REMOVAL_NONE))
+    let removed = layers.vdevs.tops().into_iter().filter(|top| top.kind() == VdevKind::Indirect);
+    let map_bytes = removed.filter_map(|top| top.map()).map(|map| map.bytes()).sum();
+    Ok(Some(Removal { phys, map_bytes }).filter(|_| phys.state != REMOVAL_NONE))
 }
 
 /// Whether [`sync_obsolete`] has something to write.
@@ -126,15 +91,17 @@ pub(in crate::pool) fn has_obsolete(vdevs: &VdevTree) -> bool {
     vdevs.tops().iter().any(|top| top.has_obsolete())
 }
 
-/// Notes what is no longer needed of the maps of removed vdevs.
-pub(in crate::pool) fn sync_obsolete(layers: &Layers, tx: &SyncTx<'_>) -> Result<()> {
-    let Some(maps) = &layers.space_maps else { return Ok(()) };
+/// Notes what is no longer needed of the maps of removed vdevs. Returns the vdevs that there was something of.
+pub(in crate::pool) fn sync_obsolete(layers: &Layers, tx: &SyncTx<'_>) -> Result<Vec<u64>> {
+    let mut changed = Vec::new();
+    let Some(maps) = &layers.space_maps else { return Ok(changed) };
     for top in layers.vdevs.tops() {
         let ranges = top.take_obsolete();
         // Without the feature nobody counts.
         if !ranges.is_empty() && layers.meta().features.is_enabled(Feature::ObsoleteCounts) {
             maps.append_obsolete(tx, top.zap(), top.asize(), &ranges).within(|| format!("removed vdev {}", top.id()))?;
+            changed.push(top.id());
         }
     }
-    Ok(())
+    Ok(changed)
 }

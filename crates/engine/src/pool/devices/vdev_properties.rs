@@ -98,7 +98,7 @@ fn set_allocating(writer: &GroupWriter, guid: u64, allocating: bool) -> Result<(
     let tops = layers.vdevs.data_tops();
     let Some(top) = tops.iter().find(|top| top.guid() == guid) else { bail!(NotSupported, "operation not supported on this type of vdev") };
     let is_closed = |top: &TopVdev| top.config().number(key::NON_ALLOCATING) != 0;
-    if is_closed(top) != allocating {
+    if is_closed(top) != allocating || top.is_removing() {
         return Ok(());
     }
     let allocator = layers.context.io.allocator();

@@ -63,7 +63,7 @@ fn run(writer: &GroupWriter) {
             continue;
         }
         last = synced;
-        for top in layers.vdevs.data_tops() {
+        for top in layers.vdevs.data_tops().into_iter().filter(|top| !top.is_removing()) {
             if let Err(error) = trim_turn(writer, &top, synced) {
                 tracing::warn!("vdev {}: what came free was not trimmed: {error}", top.id());
             }

@@ -46,6 +46,9 @@ pub(in crate::pool) fn command(writer: &Arc<GroupWriter>, guid: u64, kind: WorkK
     if !leaf.is_open() {
         bail!(Invalid, "{}: {}", leaf.name(), leaf.state());
     }
+    if matches!(command, WorkCommand::Start { .. }) && top.is_removing() {
+        bail!(Busy, "{}: what is on it is being moved to other devices", leaf.name());
+    }
     if kind == WorkKind::Trim && !leaf.can_trim() {
         bail!(NotSupported, "trim operations are not supported by this device");
     }

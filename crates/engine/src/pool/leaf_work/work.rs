@@ -92,7 +92,7 @@ impl Work {
 
     /// The device is there, and still in the vdev.
     pub(super) fn is_possible(&self) -> bool {
-        self.leaf.is_open() && self.top.members().leaf(self.leaf.number()).is_some()
+        self.leaf.is_open() && !self.top.is_removing() && self.top.members().leaf(self.leaf.number()).is_some()
     }
 
     /// Whether somebody wants it to go on.

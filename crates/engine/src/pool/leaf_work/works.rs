@@ -103,6 +103,11 @@ impl Works {
         }
     }
 
+    /// The devices of a vdev are nobody's any more.
+    pub(in crate::pool) fn forget(&self, vdev: u64) {
+        self.works.lock().retain(|(of, ..), _| *of != vdev);
+    }
+
     /// Nothing more is done; what is under way ends soon, and goes on when the pool is opened again.
     pub(in crate::pool) fn end_all(&self) {
         self.ending.store(true, Ordering::Release);

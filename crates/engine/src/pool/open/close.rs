@@ -27,12 +27,14 @@ pub(in crate::pool) fn end(writer: &GroupWriter, state: PoolState) -> Result<()>
 
 fn write_end(writer: &GroupWriter, state: PoolState) -> Result<()> {
     writer.scans().set_ending(true);
+    writer.removals().set_ending(true);
     writer.works().end_all();
     while writer.works().is_any_running() {
         writer.layers().context.host.sleep(PAUSE);
     }
     let written = write_last_groups(writer, state);
     writer.scans().set_ending(written.is_ok());
+    writer.removals().set_ending(written.is_ok());
     if written.is_err() {
         writer.works().go_on();
     }

@@ -77,7 +77,7 @@ pub(in crate::pool) fn open_true_mos(candidate: &Candidate, host: HostRef) -> Re
     vdevs.set_reflow(uberblock);
     let context = make_context(&options, &vdevs, uberblock.txg);
     let mos = open_mos(&context, uberblock, Arc::default())?;
-    removed::load_maps(&mos, &vdevs, true)?;
+    removed::load_maps(&mos, &vdevs)?;
     Ok((vdevs, mos))
 }
 

@@ -34,7 +34,7 @@ use crate::pool::devices::dirty_time_log;
 use crate::pool::devices::removed;
 use crate::pool::devices::vdev_zaps::{ALLOCATION_BIAS, free_of_leaf};
 use crate::pool::layers::Layers;
-use crate::pool::{expansion, leaf_work, scan};
+use crate::pool::{expansion, leaf_work, removal, scan};
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::pool::sync::writer::GroupWriter;
@@ -179,7 +179,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
     let context = make_context(&options, &vdevs, candidate.newest_txg);
     let space = Arc::new(MosSpace::default());
     let mos = open_mos(&context, &uberblock, space.clone())?;
-    removed::load_maps(&mos, &vdevs, options.read_only)?;
+    removed::load_maps(&mos, &vdevs)?;
     dirty_time_log::load(&mos, &vdevs, candidate)?;
     let (config_object, stored) = read_config(&mos)?;
     let mut config = PoolConfig::from_nvlist(&stored)?;
@@ -240,6 +240,7 @@ fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) ->
     checkpoint::open(writer)?;
     claim_logs(layers, &writer.uberblock(), forget_log)?;
     obey_stored_properties(writer)?;
+    removal::open(writer)?;
     claim(writer.configuration(), host);
     scan::open(writer)?;
     leaf_work::open(writer)?;
@@ -350,7 +351,7 @@ pub(in crate::pool) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevS
         bytes: top.asize(),
         metaslab_array: top.metaslab_array(),
         top_zap: top.zap(),
-        is_closed: top.config().number(vdev_key::NON_ALLOCATING) != 0,
+        is_closed: top.config().number(vdev_key::NON_ALLOCATING) != 0 || top.is_removing(),
     })
 }
 

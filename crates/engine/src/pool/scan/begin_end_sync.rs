@@ -13,6 +13,7 @@ use crate::dsl::meta::key;
 use crate::error::Result;
 use crate::pool::error_log_sync;
 use crate::pool::layers::Layers;
+use crate::pool::removal;
 use crate::pool::sync::writer::GroupWriter;
 
 /// Pool version from which the queue of a scan has a type of its own.
@@ -50,6 +51,11 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, tx: &SyncTx<'_>) -> Result
     let needing = caught_up_sync::needing(layers);
     let missed: Vec<(u64, u64)> = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).collect();
     let first = missed.iter().map(|(start, _)| start.saturating_sub(1)).min();
+    // What was moved to a device later than it was born may be as old as the pool.
+    let first = match first {
+        Some(first) if removal::was_copied_after(layers, first)? => Some(0),
+        first => first,
+    };
     let (function, min_txg) = first.map_or((ScanFunction::Scrub, after), |first| (ScanFunction::Resilver, first));
     // All of a group that is written already is in the trees.
     let max_txg = missed.iter().map(|(_, end)| (*end).min(tx.txg() + 1)).max().unwrap_or(tx.txg());

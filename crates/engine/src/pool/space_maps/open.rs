@@ -168,6 +168,18 @@ impl SpaceMaps {
     }
 }
 
+impl SpaceMaps {
+    /// The ZAP of a vdev that has no space any more says nothing of flushes: [`SpaceMaps::remove_vdev`] has freed the array.
+    ///
+    /// # Errors
+    /// The ZAP cannot be read.
+    #[doc(alias = "vdev_destroy_ms_flush_data")]
+    pub fn forget_flushes(&self, top_zap: ObjectId, tx: &SyncTx<'_>) -> Result<()> {
+        let zap = Zap::open(&self.mos, top_zap)?;
+        if zap.contains(FLUSH_TXGS)? { zap.remove(tx, FLUSH_TXGS) } else { Ok(()) }
+    }
+}
+
 /// Reads an array of words, of which those that were never written are 0.
 fn read_words(dnode: &Dnode, count: u64) -> Result<Vec<u64>> {
     let mut bytes = vec![0; count as usize * 8];

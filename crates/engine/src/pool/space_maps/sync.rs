@@ -380,6 +380,42 @@ impl SpaceMaps {
         self.vdev(vdev)?.group.metaslab_at(start)?.used_of(start, end)
     }
 
+    /// What is in use of a range of one metaslab and was not freed by the group that is being written, in the sync thread. Reads its space map, if that is not in
+    /// memory.
+    ///
+    /// # Errors
+    /// There is no such metaslab, or its space map cannot be read or makes no sense.
+    pub fn in_use(&self, vdev: u32, start: u64, end: u64) -> Result<RangeTree> {
+        let metaslab = self.vdev(vdev)?.group.metaslab_at(start)?;
+        metaslab.load(&LoadFrom(self))?;
+        match metaslab.in_use(start, end)? {
+            Some(used) => Ok(used),
+            None => bail!(Corrupt, "{metaslab}: what is free is not in memory"),
+        }
+    }
+
+    /// How many pieces of free space of a vdev are longer than `gap`, about, and how many bytes the others have, by the histograms of its space maps.
+    ///
+    /// # Errors
+    /// There is no such vdev.
+    pub fn free_pieces(&self, vdev: u32, gap: u64) -> Result<(u64, u64)> {
+        let maps = self.vdev(vdev)?;
+        let shift = u32::from(maps.group.config().ashift);
+        let long_from = (gap.max(2).ilog2() + 1).saturating_sub(2);
+        let (mut pieces, mut between) = (0_u64, 0_u64);
+        for slot in &maps.maps {
+            let Some(histogram) = slot.lock().map.as_ref().and_then(|map| map.header.histogram) else { continue };
+            for (class, count) in (shift..).zip(histogram) {
+                if class < long_from {
+                    between = between.saturating_add(count.saturating_mul(2_u64.saturating_pow(class + 1)));
+                } else {
+                    pieces = pieces.saturating_add(count);
+                }
+            }
+        }
+        Ok((pieces, between))
+    }
+
     /// What is in use on a vdev, as of the last synced txg: for the checker. Reads every space map.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint::discard_sync;
 use crate::pool::devices::beside::detach;
 use crate::pool::devices::{dirty_time_log, removed};
-use crate::pool::{error_log_sync, expansion, scan};
+use crate::pool::{error_log_sync, expansion, removal, scan};
 use crate::txg::Txg;
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::{bail, error};
@@ -74,6 +74,8 @@ impl GroupWriter {
             || discard_sync::is_discarding(self)
             || self.works.needs_groups()
             || self.expansion.is_active()
+            || self.removals.has_work(&self.layers)
+            || self.removals.condensing.has_work(&self.layers)
             || error_log_sync::has_work(&self.layers)
             || self.layers.dsl.has_background_frees()?)
     }
@@ -104,7 +106,7 @@ impl GroupWriter {
 
     fn is_written(&self, txg: Txg) -> bool {
         let space_changed = self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg));
-        !space_changed && !self.layers.dsl.is_dirty(txg) && !removed::has_obsolete(&self.layers.vdevs) && !dirty_time_log::has_unsaved(&self.layers.vdevs) && !self.layers.shared.as_ref().is_some_and(|shared| shared.has_changes())
+        !space_changed && !self.layers.dsl.is_dirty(txg) && !removed::has_obsolete(&self.layers.vdevs) && !self.removals.has_uncopied() && !dirty_time_log::has_unsaved(&self.layers.vdevs) && !self.layers.shared.as_ref().is_some_and(|shared| shared.has_changes())
     }
 
     fn sync_pass(&self, tx: &SyncTx<'_>, frees: &Mutex<Vec<BlkPtr>>) -> Result<()> {
@@ -122,13 +124,16 @@ impl GroupWriter {
             discard_sync::sync(self, tx)?;
             self.layers.dsl.free_in_background(FreeBudget::default(), tx)?;
             expansion::sync(self, tx)?;
+            removal::condense_sync::sync(self, tx)?;
+            removal::sync(self, tx)?;
             self.configuration.sync(self.layers.meta(), tx)?;
         }
         self.return_frees(tx, frees)?;
         if let Some(shared) = &self.layers.shared {
             shared.sync_pass(tx)?;
         }
-        removed::sync_obsolete(&self.layers, tx)?;
+        self.removals.condensing.note_changed(&removed::sync_obsolete(&self.layers, tx)?);
+        removal::sync_progress(self, tx)?;
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
             self.return_deferred(tx)?;
@@ -244,6 +249,7 @@ impl GroupWriter {
         if self.scans.is_active() || discard_sync::is_discarding(self) {
             self.hasten();
         }
+        removal::group_done(self);
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ use crate::pool::config::configuration::Configuration;
 use crate::pool::layers::Layers;
 use crate::pool::leaf_work::Works;
 use crate::pool::expansion::Expansion;
+use crate::pool::removal::Removals;
 use crate::pool::scan::Scans;
 use crate::txg::Txg;
 
@@ -47,6 +48,8 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) released: AtomicU64,
     /// RAID-Z that gets a device more.
     pub(super) expansion: Expansion,
+    /// Vdevs that are being removed, and maps of those that were.
+    pub(super) removals: Removals,
     /// Groups up to this one are written even if nothing has changed.
     pub(super) written_anyway: AtomicU64,
 }
@@ -67,6 +70,7 @@ impl GroupWriter {
             works: Works::default(),
             released,
             expansion: Expansion::default(),
+            removals: Removals::default(),
             written_anyway: AtomicU64::new(0),
         }
     }
@@ -100,6 +104,11 @@ impl GroupWriter {
     /// RAID-Z that gets a device more.
     pub(in crate::pool) fn expansion(&self) -> &Expansion {
         &self.expansion
+    }
+
+    /// Vdevs that are being removed, and maps of those that were.
+    pub(in crate::pool) fn removals(&self) -> &Removals {
+        &self.removals
     }
 
     /// The last uberblock on disk is this now, in the sync thread: it differs in what it says of sectors that were moved.

@@ -69,7 +69,7 @@ impl ScanTally {
     }
 
     /// So many bytes were written over on a leaf; `None`: that failed.
-    pub(super) fn note_repair(&self, leaf: LeafId, birth: u64, bytes: Option<u64>) {
+    pub(in crate::zio) fn note_repair(&self, leaf: LeafId, birth: u64, bytes: Option<u64>) {
         if let Some(bytes) = bytes {
             self.repaired.fetch_add(bytes, Ordering::Relaxed);
             return;
@@ -120,6 +120,9 @@ impl BlockIo {
         // Of a gang block only its header says where it is.
         data.is_gang() || data.dvas().iter().any(|dva| {
             let Ok(device) = self.device(*dva) else { return true };
+            if self.has_stale_copies(*dva) {
+                return true;
+            }
             let Ok(map) = device.io_map(dva.offset, data.physical_size as usize, data.physical_birth) else { return true };
             map.sides().any(|(_, _, side)| {
                 let view = device.view(side.leaf, data.physical_birth);

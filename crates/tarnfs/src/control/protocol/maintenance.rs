@@ -160,8 +160,8 @@ pub struct PoolAdd {
 pub struct PoolRemove {
     /// The pool.
     pub name: String,
-    /// A top-level vdev by its path, last name, guid, or as `mirror-1`.
-    pub device: String,
+    /// A top-level vdev by its path, last name, guid, or as `mirror-1`; `None`: the removal that is under way is given up.
+    pub device: Option<String>,
 }
 
 /// `zpool upgrade`, one pool: features are enabled with `PoolSet`.

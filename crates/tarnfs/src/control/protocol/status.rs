@@ -158,6 +158,8 @@ pub struct VdevStats {
     pub removing: bool,
     /// Takes no new blocks.
     pub not_allocating: bool,
+    /// Of a top-level vdev: bytes that the map takes that leads from it to others, or would take if it were removed.
+    pub map_bytes: Option<u64>,
     /// How far its initialization is, if there was one.
     pub initialize: Option<LeafWorkStatus>,
     /// How far its trim is, if there was one.

@@ -1,6 +1,6 @@
-//! `zpool add`, `zpool remove`
+//! `zpool add`
 
-use tarnfs::control::{Failure, FailureKind, PoolAdd, PoolRemove, PoolStatus, Request};
+use tarnfs::control::{PoolAdd, PoolStatus, Request};
 
 use crate::properties::settings;
 use crate::session::{Outcome, Session, Stop, complain, say};
@@ -94,46 +94,4 @@ pub(in crate::zpool) fn add(session: &mut Session<'_>, words: &[String]) -> Outc
     };
     session.perform(Request::PoolAdd(request)).map_err(|failure| session.failed(&action, &failure))?;
     Ok(0)
-}
-
-pub(in crate::zpool) fn remove(session: &mut Session<'_>, words: &[String]) -> Outcome {
-    let mut options = Options::new(words, "npsw", &[]);
-    let (mut dry_run, mut parsable, mut cancel) = (false, false, false);
-    for option in options.by_ref() {
-        match option.map_err(|wrong| session.misuse(wrong))?.0 {
-            'n' => dry_run = true,
-            'p' => parsable = true,
-            's' => cancel = true,
-            // A log device is gone when the command returns.
-            _ => {}
-        }
-    }
-    let operands = options.operands();
-    let Some((name, devices)) = operands.split_first() else { return Err(session.misuse("missing pool name argument")) };
-    open(session, name)?;
-    if cancel {
-        if dry_run {
-            complain!(session, "stop request ignored");
-            return Ok(0);
-        }
-        let failure = Failure::with(FailureKind::Other, "operation is not in progress");
-        return Err(session.failed("cannot cancel removal", &failure));
-    }
-    if devices.is_empty() {
-        return Err(session.misuse("missing device"));
-    }
-    let mut code = 0;
-    for device in devices {
-        if dry_run {
-            // What is known of a log device is forgotten with it.
-            if parsable { say!(session, "{device} 0") } else { say!(session, "Memory that will be used after removing {device}: 0") }
-            continue;
-        }
-        let request = PoolRemove { name: name.clone(), device: device.clone() };
-        if let Err(failure) = session.perform(Request::PoolRemove(request)) {
-            session.failed(format_args!("cannot remove {device}"), &failure);
-            code = 1;
-        }
-    }
-    Ok(code)
 }

@@ -117,6 +117,9 @@ fn going_on(session: &mut Session<'_>, name: &str) -> Result<Vec<(&'static str, 
         let activity = if scan.function == ScanFunction::Resilver { "resilver" } else { "scrub" };
         left.push((activity, scan.to_examine.saturating_sub(scan.issued)));
     }
+    if let Some(removal) = status.removal.filter(|removal| removal.state == ScanState::Scanning) {
+        left.push(("remove", removal.to_copy.saturating_sub(removal.copied)));
+    }
     if let Some(expansion) = status.expansion.filter(|expansion| expansion.state == ScanState::Scanning) {
         left.push(("raidz_expand", expansion.to_move.saturating_sub(expansion.moved)));
     }

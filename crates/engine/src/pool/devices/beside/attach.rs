@@ -76,6 +76,9 @@ fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside,
         bail!(ReadOnly, "it is read-only");
     }
     checkpoint::refuse_change(layers)?;
+    if writer.removals().is_active() {
+        bail!(Busy, "device removal in progress");
+    }
     let Some((top, _)) = layers.vdevs.find_leaf(old) else { bail!(NotFound, "no device has guid {old}") };
     check_place(&top.config(), old, how, configuration.get().version)?;
     if let Beside::Spare(guid) = how {

@@ -6,6 +6,7 @@
 //! gets the label of one that nobody uses. Without the device that it stood in for, a spare is none any more, and the list of spares loses it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use disk::DiskRef;
 use ondisk::uberblock::Uberblock;
@@ -13,6 +14,7 @@ use ondisk::uberblock::Uberblock;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
+use crate::host::HostRef;
 use crate::pool::checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::devices::auxiliary::{self, AuxiliaryKind};
@@ -22,6 +24,10 @@ use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::{clear_labels, init_labels, write_uberblock};
 use crate::vdev::{Departing, Leaf, TopVdev, VdevConfig, key};
+
+/// How long until it looks again whether a vdev is still read, and how often.
+const READERS_PAUSE: Duration = Duration::from_millis(5);
+const READERS_WAIT_MAX: u32 = 400;
 
 /// Takes a device out of a mirror, and returns when that is on disk. One call at a time.
 ///
@@ -65,7 +71,7 @@ pub(in crate::pool) fn take_out(layers: &Layers, configuration: &Configuration, 
 pub(in crate::pool) fn departing(configuration: &Configuration, top: &TopVdev, described: Option<&VdevConfig>, leaf: Arc<Leaf>) -> Departing {
     let spare = described.filter(|described| described.flag(key::IS_SPARE));
     let label = spare.map(|spare| auxiliary::label(configuration.get().version, AuxiliaryKind::Spare, spare));
-    Departing { leaf, ashift: top.ashift(), label }
+    Departing { leaf, ashift: top.ashift(), label, top: None }
 }
 
 /// As [`take_out`], for a device that somebody else has from then on.
@@ -97,7 +103,14 @@ pub(in crate::pool) fn let_go(writer: &GroupWriter) {
         return;
     }
     let uberblock = writer.uberblock();
-    let work = move || vdevs.departures().release(|departing| relabel(&departing, &uberblock));
+    let host = writer.layers().context.host.clone();
+    let work = move || {
+        vdevs.departures().release(|departing| {
+            relabel(&departing, &uberblock);
+            wait_for_readers(&departing, &host);
+            departing.leaf.close();
+        });
+    };
     if !writer.layers().context.host.spawn("departing", Box::new(work.clone())) {
         work();
     }
@@ -111,5 +124,16 @@ fn relabel(departing: &Departing, uberblock: &Uberblock) {
     if let Some(Err(error)) = departing.leaf.disk().map(change) {
         tracing::warn!("{}: it was detached, but its labels cannot be changed: {error}", departing.leaf.name());
     }
-    departing.leaf.close();
+}
+
+/// Where all of a vdev is gone, reads that began before have no other side to turn to.
+fn wait_for_readers(departing: &Departing, host: &HostRef) {
+    let Some(top) = &departing.top else { return };
+    for _ in 0..READERS_WAIT_MAX {
+        if top.strong_count() == 0 {
+            return;
+        }
+        host.sleep(READERS_PAUSE);
+    }
+    tracing::warn!("{}: somebody has not let go of it", departing.leaf.name());
 }

@@ -37,6 +37,9 @@ fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) ->
         bail!(ReadOnly, "it is read-only");
     }
     checkpoint::refuse_change(layers)?;
+    if writer.removals().is_active() {
+        bail!(Busy, "device removal in progress");
+    }
     let (logs, tops): (Vec<_>, Vec<_>) = layers.vdevs.data_tops().into_iter().partition(|top| top.is_log());
     let sides = tops.into_iter().map(|top| choose(top, chosen)).collect::<Result<Vec<_>>>()?;
     let paused = logs.iter().map(|top| remove_log::pause_log(writer, top)).collect::<Result<Vec<_>>>();

@@ -86,7 +86,10 @@ impl Pools {
                 details.extend(path.map(|path| ("vdev_path".to_owned(), path)));
                 self.events.push(class.to_owned(), imported, details);
             }
-            for event in imported.pool.engine().take_scan_events() {
+            let engine = imported.pool.engine();
+            let removals = engine.take_removal_events();
+            changed.extend((!removals.is_empty()).then(|| name.clone()));
+            for event in engine.take_scan_events().into_iter().chain(removals) {
                 self.events.push(format!("sysevent.fs.zfs.{event}"), imported, Vec::new());
             }
             let status = imported.pool.engine().vdevs.status();

@@ -121,6 +121,7 @@ fn add_traffic(vdev: &mut VdevStatus) {
 fn add_space(pool: &Pool, top: &mut VdevStatus, config: &VdevConfig) {
     set_ashift(top, config.number(key::ASHIFT));
     top.stats.removing = config.number(key::REMOVING) != 0;
+    top.stats.map_bytes = pool.engine().map_bytes(config.id);
     if config.number(key::NON_ALLOCATING) != 0 {
         set_closed(top);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::error::ErrorKind;
-use engine::vdev::{TopVdev, VdevConfig, key};
+use engine::vdev::{TopVdev, VdevConfig, VdevKind, key};
 
 use super::beside::words;
 use super::super::create::{NewDevices, creation_failure};
@@ -33,15 +33,24 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn remove_vdev(&mut self, remove: &PoolRemove) -> Result<(), Failure> {
-        if self.remove_auxiliary(&remove.name, &remove.device)? {
+        let Some(device) = &remove.device else { return self.cancel_removal(&remove.name) };
+        if self.remove_auxiliary(&remove.name, device)? {
             self.note_named_event("vdev_remove_aux", &remove.name);
             self.write_cachefile(&remove.name);
             return Ok(());
         }
         let engine = self.find(&remove.name)?.pool.engine().clone();
-        let guid = find_named(&engine.vdevs.data_tops(), &remove.device)?;
+        let mut tops = engine.vdevs.tops();
+        tops.retain(|top| !matches!(top.kind(), VdevKind::Hole | VdevKind::Missing));
+        let guid = find_named(&tops, device)?;
+        let is_log = tops.iter().any(|top| top.is_log() && top.config().find(guid).is_some());
+        if !is_log {
+            // It is gone only when all is copied.
+            engine.remove_top(guid).map_err(|error| removal_failure(&error))?;
+            self.write_cachefile(&remove.name);
+            return Ok(());
+        }
         engine.remove_log(guid).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => Failure::with(FailureKind::PoolNotSupported, "only log devices can be removed by this version of tarn"),
             ErrorKind::Invalid => Failure::with(FailureKind::PoolNotSupported, "it is one side of a mirror: remove the mirror by its name"),
             ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, error.message()),
             ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(&error)),
@@ -51,6 +60,27 @@ impl Pools {
         self.write_cachefile(&remove.name);
         Ok(())
     }
+
+    fn cancel_removal(&mut self, name: &str) -> Result<(), Failure> {
+        let engine = self.find(name)?.pool.engine().clone();
+        engine.cancel_removal().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Failure::with(FailureKind::Other, "there are no active operations"),
+            _ => Failure::about_pool(&error),
+        })
+    }
+}
+
+/// Why a vdev that holds data cannot be removed: the engine has the words of OpenZFS.
+fn removal_failure(error: &crate::Error) -> Failure {
+    let kind = match error.kind() {
+        ErrorKind::Busy | ErrorKind::Conflict => FailureKind::PoolBusy,
+        ErrorKind::Invalid => FailureKind::BadVdevs,
+        ErrorKind::NoSpace => FailureKind::NoSpace,
+        ErrorKind::Io => FailureKind::Io,
+        ErrorKind::NotSupported | ErrorKind::Exists => FailureKind::PoolNotSupported,
+        _ => return Failure::about_pool(error),
+    };
+    Failure::with(kind, words(error))
 }
 
 /// Why devices could not be added.
