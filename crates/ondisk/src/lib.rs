@@ -10,12 +10,15 @@ pub mod corruption;
 pub mod delegation;
 pub mod dnode;
 pub mod dsl;
+pub mod error_scrub;
 pub mod history;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod rebuild;
 pub mod scan;
 pub mod stream;
+pub mod time_log;
 pub mod zil;
 
 pub use block::{algorithm, bits, blkptr, byteswap, dva};

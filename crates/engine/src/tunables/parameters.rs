@@ -56,6 +56,11 @@ pub enum Parameter {
     TrimTxgBatch,
     ExpandBytesMax,
     ScrubAfterExpand,
+    RebuildScrubEnabled,
+    RebuildMaxSegment,
+    NoteTxgTime,
+    FlushTxgTime,
+    ScrubErrorBlocks,
 }
 
 use Parameter::*;
@@ -63,7 +68,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 42;
+const COUNT: usize = 47;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -109,6 +114,11 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (TrimTxgBatch, "zfs_trim_txg_batch", 1..=1 << 32),
     (ExpandBytesMax, "raidz_expand_max_reflow_bytes", 0..=u64::MAX - 1),
     (ScrubAfterExpand, "zfs_scrub_after_expand", 0..=1),
+    (RebuildScrubEnabled, "zfs_rebuild_scrub_enabled", 0..=1),
+    (RebuildMaxSegment, "zfs_rebuild_max_segment", 4096..=16 << 20),
+    (NoteTxgTime, "spa_note_txg_time", 1..=u32::MAX as u64),
+    (FlushTxgTime, "spa_flush_txg_time", 1..=u32::MAX as u64),
+    (ScrubErrorBlocks, "zfs_scrub_error_blocks_per_txg", 1..=1 << 20),
 ];
 
 impl Parameter {
@@ -221,7 +231,10 @@ impl Tunables {
             TrimMetaslabSkip => 0,
             TrimTxgBatch => 32,
             ExpandBytesMax => 0,
-            ScrubAfterExpand => 1,
+            ScrubAfterExpand | RebuildScrubEnabled => 1,
+            RebuildMaxSegment => 1 << 20,
+            NoteTxgTime | FlushTxgTime => 600,
+            ScrubErrorBlocks => 1 << 12,
         }
     }
 }

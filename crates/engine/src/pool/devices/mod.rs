@@ -12,6 +12,7 @@ pub mod auxiliary;
 pub(in crate::pool) mod beside;
 pub(in crate::pool) mod caught_up;
 pub(in crate::pool) mod dirty_time_log;
+pub(in crate::pool) mod distributed;
 pub(in crate::pool) mod draid;
 pub(in crate::pool) mod remove_log;
 pub(in crate::pool) mod removed;
