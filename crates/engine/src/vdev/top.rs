@@ -281,7 +281,7 @@ impl TopVdev {
         self.writes.enter(wanted.offset..wanted.offset.saturating_add(allocated)).1
     }
 
-    /// Keeps writes of a range away, as soon as none is under way: who holds this may write what was read there. `None`: there were some all the time.
+    /// Keeps writes of a range away, as soon as none is under way: what was read there may be written then. `None`: there were some all the time.
     pub fn hold_writes(&self, range: Range<u64>) -> Option<Moving<'_>> {
         self.writes.begin(range)
     }

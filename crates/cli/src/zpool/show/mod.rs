@@ -7,7 +7,6 @@ pub(super) mod iostat;
 pub(super) mod iostat_requests;
 pub(super) mod list;
 pub(super) mod reason;
-mod rebuild;
 pub(super) mod removal;
 pub(super) mod scan;
 pub(super) mod status;

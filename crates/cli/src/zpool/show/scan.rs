@@ -2,9 +2,10 @@
 
 use tarnfs::control::{CheckpointState, CheckpointStatus, ErrorScrubStatus, ExpansionStatus, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus};
 
-use super::rebuild;
 use crate::session::{Session, say};
 use crate::text::units::{clock_time, duration, nice_bytes, nice_number};
+
+mod rebuild;
 
 /// No end is foretold that is further away.
 const ESTIMATE_SECONDS_MAX: u64 = 30 * 24 * 3600;

@@ -9,7 +9,7 @@ use super::status::{Flags, is_listed_apart, is_ordinary, is_sound};
 use super::{reason, removal};
 use crate::session::Session;
 use crate::text::json::{self, Object};
-use crate::text::units::{date_time, nice_bytes, nice_number};
+use crate::text::units::{date_time, nice_bytes, nice_number, nice_time};
 use crate::zpool::spec::vdev_name::{CLASSES, class_word, type_word};
 
 /// How a number is written when it is not for a program.

@@ -12,13 +12,14 @@ pub mod auxiliary;
 pub(in crate::pool) mod beside;
 pub(in crate::pool) mod caught_up;
 pub(in crate::pool) mod dirty_time_log;
-pub(in crate::pool) mod distributed;
 pub(in crate::pool) mod draid;
 pub(in crate::pool) mod remove_log;
 pub(in crate::pool) mod removed;
 pub(in crate::pool) mod states;
 pub(in crate::pool) mod vdev_properties;
 pub(in crate::pool) mod vdev_zaps;
+
+pub(in crate::pool) use draid::distributed;
 
 #[cfg(test)]
 mod tests;

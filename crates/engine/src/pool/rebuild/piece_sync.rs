@@ -128,7 +128,7 @@ impl Walk<'_> {
             if self.pieces > 0 && self.budget.is_used_up(self.pieces) {
                 return Ok(false);
             }
-            let window = pieces.window(self.window);
+            let window = pieces.window(self.window, tunables.scan_blocks_max);
             let (Some(first), Some(last)) = (window.first().copied(), window.last().copied()) else { return Ok(true) };
             let (count, bytes) = (window.len() as u64, window.iter().map(|piece| piece.allocated).sum::<u64>());
             let began = self.now();

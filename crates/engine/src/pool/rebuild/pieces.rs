@@ -36,10 +36,10 @@ impl<'a> Pieces<'a> {
         Pieces { layout, segment, ranges: Box::new(used.segments()), left: (0, 0) }
     }
 
-    /// As many as have so many bytes together, or one.
-    pub(super) fn window(&mut self, bytes: u64) -> Vec<Piece> {
+    /// As many as have so many bytes together, or one; no more than `count`.
+    pub(super) fn window(&mut self, bytes: u64, count: u64) -> Vec<Piece> {
         let (mut window, mut sum) = (Vec::new(), 0);
-        while sum < bytes {
+        while sum < bytes && (window.len() as u64) < count {
             let Some(piece) = self.next() else { break };
             sum += piece.allocated;
             window.push(piece);

@@ -98,8 +98,8 @@ pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>)
     }
     // What a spare lacks lies on any device.
     let is_whole = coverage.wrong.lost.is_empty() && coverage.wrong.refused.is_empty() && !coverage.too_many_wrong && record.errors == 0;
-    if is_whole && coverage.away.is_empty() && record.function == ScanFunction::Resilver {
-        distributed::resilvered(layers, writer.configuration(), record.max_txg, tx)?;
+    if is_whole && record.function == ScanFunction::Resilver {
+        distributed::resilvered(layers, writer.configuration(), record.max_txg, &coverage.away, tx)?;
         again |= missed_by_spares(layers).iter().any(|(_, end)| *end > record.max_txg);
     }
     caught_up(layers, writer.configuration(), tx)?;

@@ -343,7 +343,13 @@ impl Layout {
         }
     }
 
-    /// The sets of columns of a dRAID vdev, where some of its spares have everything; else none.
+    /// What `allocated` bytes count in quotas and statistics.
+    pub fn deflated_size(&self, allocated: u64) -> u64 {
+        deflated_size(allocated, |physical| self.allocated_size(physical, FIRST_BIRTH))
+    }
+}
+
+/// The sets of columns of a dRAID vdev, where some of its spares have everything; else none.
 fn spared_columns(draid: &Draid, children: &[Node]) -> Vec<Columns> {
     let mut spares = BTreeSet::new();
     children.iter().for_each(|child| child.add_whole_spares(&mut spares));
@@ -362,12 +368,6 @@ fn spared_columns(draid: &Draid, children: &[Node]) -> Vec<Columns> {
         children.iter().enumerate().filter(is_column).map(leaves).collect()
     };
     draid.spare_places(&spares).into_iter().map(set_of).collect()
-}
-
-/// What `allocated` bytes count in quotas and statistics.
-    pub fn deflated_size(&self, allocated: u64) -> u64 {
-        deflated_size(allocated, |physical| self.allocated_size(physical, FIRST_BIRTH))
-    }
 }
 
 /// What `allocated` bytes count in quotas and statistics, where so much was allocated for a physical size when the vdev was made: without the

@@ -10,11 +10,12 @@
 //! # On disk
 //! In the description a leaf of type `dspare`; its dirty time log is there as long as it has not everything.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::auxiliary::{self, Auxiliary};
-use super::beside::attach::{self, Beside, Fill};
-use super::{in_one_group, vdev_zaps};
+use crate::pool::devices::auxiliary::{self, Auxiliary};
+use crate::pool::devices::beside::attach::{self, Beside, Fill};
+use crate::pool::devices::{in_one_group, vdev_zaps};
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
 use crate::pool::checkpoint;
@@ -34,6 +35,8 @@ pub(in crate::pool) struct Filling {
     pub(in crate::pool) guid: u64,
     /// The groups that it has missed: half-open and ascending.
     pub(in crate::pool) missed: Vec<(u64, u64)>,
+    /// The devices for which it stands in: none of it lies on these.
+    stands_in: Vec<u64>,
 }
 
 /// The spares of a vdev that have not everything.
@@ -41,9 +44,14 @@ pub(in crate::pool) fn filling(layers: &Layers, top: &TopVdev) -> Vec<Filling> {
     if top.kind() != VdevKind::Draid {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    gather(&top.config(), &mut found);
-    found.into_iter().map(|spare| Filling { guid: spare.guid, missed: missed(layers, &spare) }).collect()
+    let (config, mut found) = (top.config(), Vec::new());
+    gather(&config, &mut found);
+    let filling = |spare: VdevConfig| {
+        let group = config.parent_of(spare.guid).filter(|group| group.kind.is_replicated());
+        let stands_in = group.map(|group| group.leaves().iter().map(|leaf| leaf.guid).collect()).unwrap_or_default();
+        Filling { guid: spare.guid, missed: missed(layers, &spare), stands_in }
+    };
+    found.into_iter().map(filling).collect()
 }
 
 fn gather(config: &VdevConfig, found: &mut Vec<VdevConfig>) {
@@ -82,14 +90,15 @@ pub(in crate::pool) fn has_everything(layers: &Layers, configuration: &Configura
     Ok(())
 }
 
-/// A resilver has covered all groups before `max_txg`, in the sync thread: spares that have missed no others have everything.
+/// A resilver has covered all groups before `max_txg`, in the sync thread, without the devices `away`: spares that have missed no others, and have nothing on these, have everything.
 ///
 /// # Errors
 /// The MOS cannot be changed.
-pub(in crate::pool) fn resilvered(layers: &Layers, configuration: &Configuration, max_txg: u64, tx: &SyncTx<'_>) -> Result<()> {
+pub(in crate::pool) fn resilvered(layers: &Layers, configuration: &Configuration, max_txg: u64, away: &BTreeSet<u64>, tx: &SyncTx<'_>) -> Result<()> {
     for top in layers.vdevs.data_tops() {
+        let is_away = |spare: &Filling| top.leaves().iter().any(|leaf| away.contains(&leaf.guid()) && !spare.stands_in.contains(&leaf.guid()));
         for spare in filling(layers, &top) {
-            if spare.missed.last().is_none_or(|(_, end)| *end <= max_txg) {
+            if spare.missed.last().is_none_or(|(_, end)| *end <= max_txg) && !is_away(&spare) {
                 has_everything(layers, configuration, &top, spare.guid, tx)?;
             }
         }
