@@ -20,24 +20,37 @@ use crate::words::Words;
 
 pub(crate) const HELP: &str = "\
 cargo xtask tools [--dir DIRECTORY] [NAME...]
-                                     sanoid, syncoid, zfs-autobackup, httm if it is installed, and a shell that browses snapshots;
-                                     as root, with a network
+                                     sanoid, syncoid, zfs-autobackup, zfs-auto-snapshot, bzfs, pyznap, a shell that browses snapshots, and
+                                     httm and zxfer if they are installed; as root, with a network
 ";
 
 const COMMON: &str = include_str!("../tools/common");
 
 /// How a tool is fetched into a directory; the shell's words.
 const DEBIAN: &str = "apt-get download -qq sanoid libconfig-inifiles-perl libcapture-tiny-perl && for package in *.deb; do dpkg -x $package .; done";
+/// Of a section of Debian that few machines have.
+const CONTRIB: &str = "mkdir -p lists/partial && echo \"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian stable contrib\" >sources && \
+    only=\"-qq -o Dir::Etc::sourcelist=$PWD/sources -o Dir::Etc::sourceparts=- -o Dir::State::lists=$PWD/lists\" && apt-get update $only && \
+    apt-get download $only zfs-auto-snapshot && dpkg -x zfs-auto-snapshot*.deb .";
 const PYPI: &str = "python3 -m pip download -q --no-deps zfs-autobackup && python3 -m zipfile -e zfs_autobackup*.whl python";
+
+const BZFS: &str = "python3 -m pip download -q --no-deps bzfs && python3 -m zipfile -e bzfs*.whl python";
+const PYZNAP: &str = "python3 -m pip download -q --no-deps pyznap && python3 -m zipfile -e pyznap*.whl python";
 
 /// A crate of which the making takes minutes: one that is there already is run.
 const INSTALLED: &str = "found=$(command -v httm) || { echo 'no httm in $PATH: cargo install httm' >&2; exit 1; }; mkdir -p bin && ln -sf $found bin/httm";
 
+const ZXFER: &str = "found=$(command -v zxfer) || { echo 'no zxfer in $PATH' >&2; exit 1; }; mkdir -p bin && ln -sf $found bin/zxfer";
+
 /// Name, what runs, how it is fetched.
-const TOOLS: [(&str, &str, &str); 5] = [
+const TOOLS: [(&str, &str, &str); 9] = [
     ("sanoid", include_str!("../tools/sanoid"), DEBIAN),
     ("syncoid", include_str!("../tools/syncoid"), DEBIAN),
     ("zfs-autobackup", include_str!("../tools/zfs-autobackup"), PYPI),
+    ("zfs-auto-snapshot", include_str!("../tools/zfs-auto-snapshot"), CONTRIB),
+    ("bzfs", include_str!("../tools/bzfs"), BZFS),
+    ("pyznap", include_str!("../tools/pyznap"), PYZNAP),
+    ("zxfer", include_str!("../tools/zxfer"), ZXFER),
     ("httm", include_str!("../tools/httm"), INSTALLED),
     ("browse", include_str!("../tools/browse"), ""),
 ];

@@ -166,7 +166,11 @@ fn mountpoints_and_options() {
     assert!(rig.is_mounted("own") && !rig.is_mounted("mnt/a/late"));
     // Those that inherit move along.
     rig.ok("zfs mount tank/a/late");
+    rig.ok("zpool sync tank");
+    rig.ok("zfs snapshot tank/a@before");
     rig.ok("zfs set mountpoint=@moved tank/a");
+    // The directory that `late` is mounted on is a part of the other one.
+    assert_eq!(rig.ok("zfs diff tank/a@before"), "");
     assert!(rig.is_mounted("moved") && rig.is_mounted("moved/late") && rig.is_mounted("own"));
     assert!(!rig.is_mounted("mnt/a") && !rig.path("mnt/a").exists());
     assert_eq!(fs::read(rig.path("moved/file")).unwrap(), b"x");

@@ -15,7 +15,7 @@ use super::shard::{Bytes, Key, Kind, Shard};
 use crate::error::Result;
 use crate::stats::Counter;
 use crate::tunables::MemoryPressure;
-use crate::zio::{BlockIo, Bookmark, WhileThere};
+use crate::zio::{BlockIo, Bookmark, Run, WhileThere};
 
 /// Enough that two threads seldom meet, few enough that each sees a fair part of the load.
 const SHARDS: usize = 64;
@@ -205,22 +205,23 @@ impl BlockCache {
         self.inner.load_physical(Asked { key, bp, at, ahead: false, while_there: &|see_to_it| see_to_it() })
     }
 
-    /// As [`BlockCache::read`], for a caller that reads each block once: what is not here is not kept.
-    ///
-    /// # Errors
-    /// Those of [`BlockIo::read`].
-    pub fn read_once(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
-        let here = key_of(bp).and_then(|key| self.inner.copies(&key, false)).and_then(|copies| copies.plain().cloned());
-        here.map_or_else(|| self.inner.io.read(bp, at), Ok)
-    }
-
-    /// As [`BlockCache::physical`], for a caller that reads each block once: what is not here is not kept.
-    ///
-    /// # Errors
-    /// Those of [`BlockIo::read_physical`].
-    pub fn physical_once(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
-        let here = key_of(bp).and_then(|key| self.inner.copies(&key, false)).and_then(|copies| copies.physical().cloned());
-        here.map_or_else(|| self.inner.io.read_physical(bp, at).map(Arc::new), Ok)
+    /// The blocks of a run, each handed to `take`, in their order: as [`BlockCache::read`] has them, or with `physical` as [`BlockCache::physical`] has them. For a
+    /// caller that reads each block once: what is not here is not kept. If nothing of it is here, it is read as one.
+    pub fn read_once(&self, run: &Run, physical: bool, mut take: impl FnMut(Result<Data>)) {
+        let here = |bp: &BlkPtr| key_of(bp).and_then(|key| self.inner.copies(&key, false));
+        let fit = |copies: Copies| if physical { copies.physical().cloned() } else { copies.plain().cloned() };
+        let found: Vec<Option<Data>> = run.blocks().iter().map(|(bp, _)| here(bp).and_then(fit)).collect();
+        let io = &self.inner.io;
+        let mut parts = if found.iter().all(Option::is_none) { io.read_run(run) } else { Vec::new() }.into_iter();
+        for (found, (bp, at)) in found.into_iter().zip(run.blocks()) {
+            take(match (found, parts.next().flatten()) {
+                (Some(data), _) => Ok(data),
+                (None, Some(part)) if physical => Ok(Arc::new(part)),
+                (None, Some(part)) => BlockIo::read_part(bp, part, at),
+                (None, None) if physical => io.read_physical(bp, at).map(Arc::new),
+                (None, None) => io.read(bp, at),
+            });
+        }
     }
 
     #[cfg(test)]

@@ -2,7 +2,7 @@ use super::label::{DeviceLabels, LabelSync, clear_labels, init_labels, sync_labe
 use super::*;
 use crate::error::ErrorKind;
 use crate::host::RealHost;
-use crate::zio::{BlockDevice, read_range, write_range, write_range_durable};
+use crate::zio::{BlockDevice, read_range, write_blocks, write_range, write_range_durable};
 use disk::{Disk, DiskKind, DiskRef, MemDisk};
 use ondisk::label as layout;
 use ondisk::nvlist::NvList;
@@ -84,6 +84,40 @@ fn new_raidz_has_the_sizes_of_openzfs() {
         tree.leaves().iter().for_each(|leaf| devices.insert(leaf.guid(), leaf.disk().unwrap()));
         let again = VdevTree::open(&config.to_mos(), &devices).unwrap();
         assert_eq!((again.config().to_mos(), again.state()), (config.to_mos(), VdevState::Online));
+    }
+}
+
+/// Blocks that follow each other on RAID-Z are a few large writes, and each can be read by itself when as many devices are gone as there is parity.
+#[test]
+fn blocks_on_raidz_are_written_together() {
+    for parity in 1..=3u8 {
+        let disks = disks(6);
+        let tree = VdevTree::create(&RealHost, vec![NewTop { parity, ashift: Some(12), ..new_top(&disks) }], 4).unwrap();
+        let top = tree.top(0).unwrap();
+        let mut at = 1 << 20;
+        let blocks: Vec<(u64, Vec<u8>)> = (0..32u64)
+            .map(|number| {
+                let length = [128 << 10, 64 << 10, 4 << 10, 20 << 10][number as usize % 4];
+                let place = at;
+                at += top.layout().allocated_size(length, 4);
+                (place, (0..length).map(|byte| (byte / 7 * (number + 3)) as u8).collect())
+            })
+            .collect();
+        let writes = || top.leaves().iter().map(|leaf| leaf.stats.writes.load(Relaxed)).sum::<u64>();
+        let before = writes();
+        let borrowed: Vec<(u64, &[u8])> = blocks.iter().map(|(place, bytes)| (*place, bytes.as_slice())).collect();
+        write_blocks(&device(&top), Class::AsyncWrite, &borrowed, 4).unwrap();
+        // Each for itself they are 160 and more. What lies between two blocks is not written: so it is not one for each device.
+        assert!(writes() - before < 60, "raidz{parity}: {} writes", writes() - before);
+        for (place, bytes) in &blocks {
+            for lost in [vec![], (0..usize::from(parity)).collect::<Vec<_>>(), (6 - usize::from(parity)..6).collect()] {
+                lost.iter().for_each(|lost| disks[*lost].faults.break_reads(true));
+                let mut found = vec![0; bytes.len()];
+                read_range(&device(&top), *place, &mut found, 4).unwrap();
+                assert!(found == *bytes, "raidz{parity}, {} bytes at {place:#x}, without {lost:?}", bytes.len());
+                lost.iter().for_each(|lost| disks[*lost].faults.break_reads(false));
+            }
+        }
     }
 }
 

@@ -177,8 +177,20 @@ impl PlaceRead {
 /// # Errors
 /// Those of the leaves.
 pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
+    read_range_as(device, Class::SyncRead, offset, buf, birth)
+}
+
+/// The same of what nobody waits for yet.
+///
+/// # Errors
+/// Those of the leaves.
+pub(super) fn read_range_ahead(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
+    read_range_as(device, Class::AsyncRead, offset, buf, birth)
+}
+
+fn read_range_as(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
     let dva = Dva::new(0, offset, buf.len() as u64);
-    PlaceRead::new(device.clone(), Class::SyncRead, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
+    PlaceRead::new(device.clone(), class, dva, buf.len(), birth)?.find_right(buf, &mut |_| Ok(true)).map(|_| ())
 }
 
 /// Writes the buffers one behind the other, of the group `birth`. It is done if all of it can be read again; leaves that failed are behind then.
@@ -186,7 +198,24 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
 /// # Errors
 /// Those of the leaves.
 pub fn write_range(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buffers: &[&[u8]], birth: u64) -> Result<()> {
-    let map = Arc::new(device.write_map(offset, length_of(buffers), birth)?);
+    write_mapped(device, class, device.write_map(offset, length_of(buffers), birth)?, buffers)
+}
+
+/// Writes blocks, each at its offset, of the group `birth`: what lies one behind the other on a leaf is one write there. They are done together.
+///
+/// # Errors
+/// Those of the leaves.
+pub(crate) fn write_blocks(device: &Arc<dyn BlockDevice>, class: Class, blocks: &[(u64, &[u8])], birth: u64) -> Result<()> {
+    let mut all = IoMap::default();
+    for (offset, bytes) in blocks {
+        // What is being moved is waited for, with what is held already: a mover that has begun waits for nobody.
+        all.append(device.write_map(*offset, bytes.len(), birth)?);
+    }
+    write_mapped(device, class, all, &blocks.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>())
+}
+
+fn write_mapped(device: &Arc<dyn BlockDevice>, class: Class, map: IoMap, buffers: &[&[u8]]) -> Result<()> {
+    let map = Arc::new(map);
     let done = write_sides(device, &map, buffers, move |device, leaf, offset, buffers| device.write_leaf(leaf, class, offset, buffers));
     if device.settle_write(&map, &done) { Ok(()) } else { Err(worst(done)) }
 }
@@ -240,9 +269,9 @@ fn write_sides(
     done.into_iter().flatten().collect()
 }
 
-/// Single sectors that lie one behind the other on a leaf are one run; columns are one each.
+/// What lies one behind the other on a leaf is one run: single sectors, and columns of several blocks.
 fn runs(map: &IoMap, mut sides: Vec<Position>) -> Vec<Vec<Position>> {
-    if map.widths.is_empty() {
+    if map.rows.len() == 1 {
         return sides.into_iter().map(|at| vec![at]).collect();
     }
     sides.sort_by_key(|at| place(map, *at));

@@ -47,10 +47,12 @@ pub use block_io::{BlockCounters, BlockFeatures, BlockIo, BlockThreads};
 pub use devices::{BlockDevice, BlockDevices, SharedVdevs};
 pub use crate::sync::Executor;
 pub use free::BlockTables;
+#[cfg(test)]
+pub(crate) use leaf_io::write_blocks;
 pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;
-pub use read::{NotRight, ScanTally, WhileThere, WrongCopy};
+pub use read::{NotRight, Run, ScanTally, WhileThere, WrongCopy};
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
 #[doc(alias = "zbookmark_phys")]

@@ -20,8 +20,10 @@ use crate::bail;
 use crate::error::{Error, ErrorKind, Result, Within};
 use crate::vdev::{Class, LeafId};
 
+mod run;
 mod scan;
 
+pub use run::Run;
 pub use scan::{NotRight, ScanTally};
 use scan::is_log_block;
 
@@ -120,7 +122,7 @@ impl BlockIo {
             BlockPointer::Data(data) => {
                 Self::check_key(&data, at)?;
                 let physical = self.read_data(&data, at, intent)?;
-                if Self::is_same(&data) { Ok(Arc::new(physical)) } else { Self::open(&data, &physical, at).map(Arc::new) }
+                Self::opened(&data, physical, at).map(Arc::new)
             }
         }
     }
@@ -165,6 +167,14 @@ impl BlockIo {
     /// `Corrupt` when the compressed data makes no sense, `KeyNotLoaded` when the block is encrypted.
     pub fn open(data: &DataPointer, physical: &[u8], at: &Bookmark) -> Result<Vec<u8>> {
         stages::open(data, physical, at)
+    }
+
+    /// As [`BlockIo::open`], of bytes that may be what is used.
+    ///
+    /// # Errors
+    /// As [`BlockIo::open`].
+    pub fn opened(data: &DataPointer, physical: Vec<u8>, at: &Bookmark) -> Result<Vec<u8>> {
+        if Self::is_same(data) { Ok(physical) } else { Self::open(data, &physical, at) }
     }
 
     /// The same of a block of pointers, without the zeros at its end.

@@ -21,6 +21,7 @@ use crate::host::RealHost;
 use crate::vdev::{Class, IoMap, LeafId};
 
 mod physical;
+mod run;
 
 const ASHIFT: u8 = 12;
 const METASLAB_SHIFT: u8 = 20;

@@ -31,7 +31,7 @@ use super::block_io::BlockIo;
 use super::devices::BlockDevice;
 use super::WriteRequest;
 use super::stages::compress_stage::ShapeRules;
-use super::leaf_io::write_range;
+use super::leaf_io::{write_blocks, write_range};
 use super::stages::{Prepared, Sealed, prepare};
 use crate::alloc::{ClassKind, Request};
 use crate::bail;
@@ -191,6 +191,25 @@ impl BlockIo {
         Ok(())
     }
 
+    /// Writes blocks that have their places one behind the other in every copy.
+    fn write_ready(&self, run: &[Ready], patient: bool, birth: u64) -> Result<()> {
+        let [first, ..] = run else { return Ok(()) };
+        let bytes = |ready: &'_ Ready| -> u64 { ready.sealed.contents.bytes().len() as u64 };
+        let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.sealed.contents.bytes()).collect();
+        if run.len() == 1 || first.dvas.iter().all(|dva| lies_as_it_is(dva, bytes(first))) {
+            return self.write_run(&first.dvas, &blocks, (Class::AsyncWrite, patient), birth);
+        }
+        for copy in 0..first.dvas.len() {
+            let dva = first.dvas[copy];
+            let device = self.device(dva)?;
+            let placed: Vec<(u64, &[u8])> = run.iter().zip(&blocks).map(|(ready, bytes)| (ready.dvas[copy].offset, *bytes)).collect();
+            patiently(&device, dva, patient, || write_blocks(&device, Class::AsyncWrite, &placed, birth))?;
+        }
+        self.counters.writes.add((run.len() * first.dvas.len()) as u64);
+        self.counters.written_bytes.add(run.iter().map(bytes).sum::<u64>() * first.dvas.len() as u64);
+        Ok(())
+    }
+
     /// The class for a block of so many physical bytes.
     #[doc(alias = "spa_preferred_class")]
     fn class_of(&self, request: &WriteRequest, physical: usize) -> ClassKind {
@@ -220,10 +239,15 @@ impl BlockIo {
     }
 }
 
-/// Writes to one place. `patient`: if no device takes it, the pool's repair is waited for.
+/// Writes to one place.
 fn write_place(device: &Arc<dyn BlockDevice>, dva: Dva, blocks: &[&[u8]], (class, patient): (Class, bool), birth: u64) -> Result<()> {
+    patiently(device, dva, patient, || write_range(device, class, dva.offset, blocks, birth))
+}
+
+/// `patient`: if no device takes it, the pool's repair is waited for.
+fn patiently(device: &Arc<dyn BlockDevice>, dva: Dva, patient: bool, write: impl Fn() -> Result<()>) -> Result<()> {
     loop {
-        match write_range(device, class, dva.offset, blocks, birth) {
+        match write() {
             Err(error) if patient && device.wait_after(&error) => {}
             written => return written.within(|| format!("block at {dva}")),
         }
@@ -427,11 +451,8 @@ impl Batch {
 
     /// Writes blocks that follow each other on disk. They all succeed or all fail.
     fn issue(&self, run: &[Ready]) -> Vec<Result<BlkPtr>> {
-        let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.sealed.contents.bytes()).collect();
-        let written = match run {
-            [first, ..] if !first.issued => self.io.write_run(&first.dvas, &blocks, (Class::AsyncWrite, self.patient), self.rules.txg),
-            _ => Ok(()),
-        };
+        let is_issued = run.first().is_none_or(|first| first.issued);
+        let written = if is_issued { Ok(()) } else { self.io.write_ready(run, self.patient, self.rules.txg) };
         match written {
             Ok(()) => run.iter().map(|ready| Ok(self.pointer_to(ready))).collect(),
             Err(error) => run.iter().map(|ready| Err(self.undo(ready, error.clone()))).collect(),
@@ -490,20 +511,20 @@ fn take_run(queue: &mut VecDeque<Ready>) -> Option<Vec<Ready>> {
     Some(run)
 }
 
-/// Do the bytes of a block of this length lie there one behind the other? Where there is parity (or padding) its place is larger: there it is
-/// written whole and by itself, as where its bytes are follows from its length.
+/// Do the bytes of a block of this length lie there one behind the other? Where there is parity (or padding) its place is larger: where its bytes are
+/// follows from its length.
 pub(super) fn lies_as_it_is(dva: &Dva, length: u64) -> bool {
     dva.allocated == length
 }
 
+/// Has the next one its places behind those of the last?
 fn follows(last: &Ready, next: &Ready) -> bool {
-    let length = last.sealed.contents.bytes().len() as u64;
-    let adjacent = |(before, after): (&Dva, &Dva)| {
-        before.vdev == after.vdev && lies_as_it_is(before, length) && before.offset + length == after.offset
-    };
+    let adjacent = |(before, after): (&Dva, &Dva)| before.vdev == after.vdev && before.offset + before.allocated == after.offset;
+    let is_as_it_is = |ready: &Ready| ready.dvas.iter().all(|dva| lies_as_it_is(dva, ready.sealed.contents.bytes().len() as u64));
     !last.issued
         && !next.issued
         && last.reused == next.reused
         && last.dvas.len() == next.dvas.len()
+        && is_as_it_is(last) == is_as_it_is(next)
         && last.dvas.iter().zip(&next.dvas).all(adjacent)
 }

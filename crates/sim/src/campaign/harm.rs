@@ -111,8 +111,12 @@ impl Round {
                 return Err(format!("{} did nothing wrong and is {}", leaf.name(), leaf.state()));
             }
             engine.forgive_devices(Some(leaf.guid()), vec![(leaf.guid(), device.clone())]);
-            let state = engine.online_device(leaf.guid(), Some(device), false).map_err(|error| format!("online: {error}"))?;
-            // Its replacement may just have ended.
+            let state = match engine.online_device(leaf.guid(), Some(device), false) {
+                // Its replacement has just ended.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                state => state.map_err(|error| format!("online: {error}"))?,
+            };
+            // Or ends now.
             if !leaf.is_open() && self.guid(leaf.name()).is_some() {
                 return Err(format!("{} is {state} when it is back: {:?}", leaf.name(), leaf.reason()));
             }

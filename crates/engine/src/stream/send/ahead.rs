@@ -1,15 +1,14 @@
-//! Reads blocks ahead: several at a time, handed on in the order of the stream.
+//! Reads blocks ahead: several at a time, handed on in the order of the stream. Those that lie one behind the other are read as one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ondisk::blkptr::BlkPtr;
 use parking_lot::{Condvar, Mutex};
 
 use super::item::{DataBlock, Item};
 use crate::dmu::DmuContext;
 use crate::error::Result;
-use crate::zio::Bookmark;
+use crate::zio::{Bookmark, Run};
 
 /// What may be read and not written yet, in bytes.
 #[doc(alias = "zfs_send_queue_length")]
@@ -30,25 +29,53 @@ pub(super) enum Form {
 
 type Read = Result<Arc<Vec<u8>>>;
 
-/// A block that is being read.
+/// A block that is to be read, or is.
 #[derive(Default)]
 struct Flight {
     done: Mutex<Option<Read>>,
     landed: Condvar,
 }
 
-enum Contents {
-    None,
-    Flying(Arc<Flight>),
-    /// No reader had time: the sender, which needs it, reads it.
-    Later(Form, BlkPtr, Bookmark),
+impl Flight {
+    fn land(&self, read: Read) {
+        *self.done.lock() = Some(read);
+        self.landed.notify_all();
+    }
+
+    fn wait(&self) -> Read {
+        let mut done = self.done.lock();
+        loop {
+            match done.take() {
+                Some(read) => return read,
+                None => self.landed.wait(&mut done),
+            }
+        }
+    }
 }
 
 /// A part of the stream, and its contents when they are there.
 struct Waiting {
     item: Item,
-    contents: Contents,
+    contents: Option<Arc<Flight>>,
     bytes: u64,
+}
+
+/// Blocks that are read as one, all in one form.
+struct Flights {
+    run: Run,
+    form: Form,
+    flights: Vec<Arc<Flight>>,
+}
+
+impl Flights {
+    fn read(self, context: &DmuContext) {
+        let mut flights = self.flights.iter();
+        context.cache.read_once(&self.run, self.form == Form::Physical, |read| {
+            if let Some(flight) = flights.next() {
+                flight.land(read);
+            }
+        });
+    }
 }
 
 /// See the module.
@@ -56,13 +83,15 @@ pub(super) struct Ahead<'a> {
     context: &'a Arc<DmuContext>,
     objset: u64,
     waiting: VecDeque<Waiting>,
+    /// The last blocks that wait: nobody reads them yet, as more may come that are read with them.
+    gathered: Option<Flights>,
     bytes: u64,
 }
 
 impl<'a> Ahead<'a> {
     /// With nothing read yet.
     pub(super) fn new(context: &'a Arc<DmuContext>, objset: u64) -> Self {
-        Ahead { context, objset, waiting: VecDeque::new(), bytes: 0 }
+        Ahead { context, objset, waiting: VecDeque::new(), gathered: None, bytes: 0 }
     }
 
     /// Begins to read what a part needs, in the form that `form` says.
@@ -71,26 +100,44 @@ impl<'a> Ahead<'a> {
             Item::Data(block) | Item::Object { spill: Some(block), .. } => Some(block),
             _ => None,
         };
-        let form = block.map_or(Form::None, &form);
-        let (contents, bytes) = match block {
-            Some(block) if form != Form::None => (self.begin(block, form), block.bytes),
-            _ => (Contents::None, 0),
-        };
+        let needed = block.map(|block| (block, form(block))).filter(|(_, form)| *form != Form::None);
+        let bytes = needed.map_or(0, |(block, form)| if form == Form::Physical { block.pointer.physical_size() } else { block.bytes });
+        let contents = needed.map(|(block, form)| self.gather(block, form));
         self.bytes += bytes;
         self.waiting.push_back(Waiting { item, contents, bytes });
     }
 
-    fn begin(&self, block: &DataBlock, form: Form) -> Contents {
+    fn gather(&mut self, block: &DataBlock, form: Form) -> Arc<Flight> {
         let at = Bookmark { objset: self.objset, object: block.object, level: 0, block: block.block };
         let flight = Arc::new(Flight::default());
-        let (context, landing, pointer) = (self.context.clone(), flight.clone(), block.pointer);
-        let job = move || {
-            let read = read(&context, form, &pointer, &at);
-            *landing.done.lock() = Some(read);
-            landing.landed.notify_all();
+        let is_added = self.gathered.as_mut().is_some_and(|gathered| gathered.form == form && gathered.run.add(&block.pointer, &at));
+        if !is_added {
+            self.launch();
+            let mut run = Run::default();
+            run.add(&block.pointer, &at);
+            self.gathered = Some(Flights { run, form, flights: Vec::new() });
+        }
+        self.gathered.iter_mut().for_each(|gathered| gathered.flights.push(flight.clone()));
+        flight
+    }
+
+    /// Has what was gathered read: by a reader if one has time, else at once.
+    fn launch(&mut self) {
+        let Some(gathered) = self.gathered.take() else { return };
+        let (context, shared) = (self.context.clone(), Arc::new(Mutex::new(Some(gathered))));
+        let job = {
+            let shared = shared.clone();
+            move || {
+                if let Some(gathered) = shared.lock().take() {
+                    gathered.read(&context);
+                }
+            }
         };
-        let is_flying = self.context.io.readers().submit(job);
-        if is_flying { Contents::Flying(flight) } else { Contents::Later(form, block.pointer, at) }
+        if !self.context.io.readers().submit(job)
+            && let Some(gathered) = shared.lock().take()
+        {
+            gathered.read(self.context);
+        }
     }
 
     /// Is it time to hand on the first?
@@ -102,26 +149,10 @@ impl<'a> Ahead<'a> {
     pub(super) fn next(&mut self) -> Option<Result<(Item, Option<Arc<Vec<u8>>>)>> {
         let Waiting { item, contents, bytes } = self.waiting.pop_front()?;
         self.bytes -= bytes;
-        let contents = match contents {
-            Contents::None => return Some(Ok((item, None))),
-            Contents::Later(form, pointer, at) => read(self.context, form, &pointer, &at),
-            Contents::Flying(flight) => {
-                let mut done = flight.done.lock();
-                loop {
-                    match done.take() {
-                        Some(read) => break read,
-                        None => flight.landed.wait(&mut done),
-                    }
-                }
-            }
-        };
-        Some(contents.map(|contents| (item, Some(contents))))
-    }
-}
-
-fn read(context: &DmuContext, form: Form, pointer: &BlkPtr, at: &Bookmark) -> Read {
-    match form {
-        Form::Physical => context.cache.physical_once(pointer, at),
-        Form::Plain | Form::None => context.cache.read_once(pointer, at),
+        let Some(flight) = contents else { return Some(Ok((item, None))) };
+        if self.gathered.as_ref().is_some_and(|gathered| gathered.flights.iter().any(|other| Arc::ptr_eq(other, &flight))) {
+            self.launch();
+        }
+        Some(flight.wait().map(|contents| (item, Some(contents))))
     }
 }

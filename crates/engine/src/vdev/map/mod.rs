@@ -141,15 +141,15 @@ pub struct Position {
     pub side: usize,
 }
 
-/// Keeps a range of a vdev from being moved while an I/O of it is made.
+/// Keeps ranges of a vdev from being moved while an I/O of them is made.
 #[derive(Debug, Clone, Default)]
 pub struct Hold {
-    _range: Option<Arc<HeldRange>>,
+    ranges: Vec<Arc<HeldRange>>,
 }
 
 impl Hold {
     pub(in crate::vdev) fn new(range: HeldRange) -> Hold {
-        Hold { _range: Some(Arc::new(range)) }
+        Hold { ranges: vec![Arc::new(range)] }
     }
 }
 
@@ -187,6 +187,7 @@ impl IoMap {
     pub fn append(&mut self, other: IoMap) {
         let start = self.length;
         self.length += other.length;
+        self.hold.ranges.extend(other.hold.ranges);
         self.rows.extend(other.rows.into_iter().map(|mut row| {
             for column in &mut row.columns {
                 if let Content::Data(range) = &mut column.content {

@@ -152,9 +152,9 @@ impl Pools {
         moving.datasets.sort();
         moving.datasets.dedup();
         let before = self.in_sight();
+        let directories = self.own_mount_directories_below(&moving.datasets);
         for at in (0..moving.datasets.len()).rev() {
             let dataset = &moving.datasets[at];
-            let own = self.own_mount_directory(dataset);
             // Unmounting its parent may have taken it along.
             if self.mounter.is_mounted(dataset)
                 && let Err(failure) = self.mounter.put_away(dataset, None, false)
@@ -165,8 +165,9 @@ impl Pools {
                 self.end_move(name, &moving);
                 return Err(failure);
             }
-            own.iter().for_each(|directory| remove_directory(directory));
         }
+        // Now that all are unmounted: what is in one of the file systems stays.
+        directories.iter().rev().for_each(|directory| remove_directory(directory));
         moving.taken_along = self.taken_along(before, &|dataset| moving.datasets.iter().any(|other| other == dataset));
         Ok(moving)
     }

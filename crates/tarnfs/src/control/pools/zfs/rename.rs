@@ -112,7 +112,7 @@ impl Pools {
         mounted
     }
 
-    fn own_mount_directories_below(&self, mounted: &[String]) -> Vec<std::path::PathBuf> {
+    pub(super) fn own_mount_directories_below(&self, mounted: &[String]) -> Vec<std::path::PathBuf> {
         mounted.iter().filter_map(|dataset| self.own_mount_directory(dataset)).collect()
     }
 }
