@@ -226,8 +226,10 @@ impl TopVdev {
         let members = self.members();
         let (columns, parity) = members.layout.columns();
         // A column without a device is a distributed spare that stays for good.
+        let has_spares = members.layout.has_whole_spares();
         let of_column = |leaves: &Vec<u32>| match leaves.as_slice() {
-            [] => VdevState::Online,
+            [] if has_spares => VdevState::Online,
+            [] => VdevState::Unavailable,
             leaves => state_of_same(leaves.iter().filter_map(|leaf| members.leaf(*leaf)).map(|leaf| leaf.state())),
         };
         match state_of_columns(columns.iter().map(of_column), parity) {

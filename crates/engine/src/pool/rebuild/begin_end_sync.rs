@@ -91,7 +91,8 @@ pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, mut rebuild: Rebuild
 #[doc(alias = "vdev_dtl_reassess")]
 fn settle(writer: &GroupWriter, top: &Arc<TopVdev>, record: &RebuildRecord, tx: &SyncTx<'_>) -> Result<()> {
     let (layers, configuration) = (writer.layers(), writer.configuration());
-    if record.errors > 0 {
+    // With a checkpoint devices stay: the pool may go back to a time when they were there.
+    if record.errors > 0 || layers.meta().features.is_active(Feature::PoolCheckpoint) {
         return Ok(());
     }
     // What was written is durable before it counts.

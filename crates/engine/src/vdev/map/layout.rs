@@ -218,6 +218,11 @@ impl Layout {
         }
     }
 
+    /// Does a distributed spare stand in that has everything?
+    pub fn has_whole_spares(&self) -> bool {
+        matches!(&self.form, Form::Draid(_, _, sets) if !sets.is_empty())
+    }
+
     /// Can everything be had although the columns are lost of which this says so?
     pub fn tolerates(&self, is_lost: &dyn Fn(&Vec<u32>) -> bool) -> bool {
         let (columns, parity) = self.columns();
