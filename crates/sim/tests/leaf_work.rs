@@ -15,7 +15,7 @@ use engine::host::RealHost;
 use engine::pool::import::discover;
 use engine::pool::{WorkCommand, WorkKind, WorkState};
 use engine::tunables::{Parameter, Tunables};
-use engine::vdev::{NewLeaf, NewTop};
+use engine::vdev::{DraidColumns, NewLeaf, NewTop};
 use parking_lot::RwLock;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -122,7 +122,9 @@ impl Machine {
                 leaves.push(NewLeaf { disk: disk.clone(), path, whole_disk: false });
                 disks.push(disk);
             }
-            tops.push(NewTop { leaves, parity: layout.parity, ashift: Some(layout.ashift), ..NewTop::default() });
+            // Six devices are dRAID.
+            let draid = (layout.sides == 6).then_some(DraidColumns { data: 3, spares: 1 });
+            tops.push(NewTop { leaves, parity: layout.parity, draid, ashift: Some(layout.ashift), ..NewTop::default() });
         }
         let options = CreateOptions { command: "zpool create tank".into(), tunables: Some(tunables(txg_timeout_ns)), ..CreateOptions::default() };
         let pool = Pool::create_on("tank", tops, options, RealHost::shared()).unwrap_or_else(|error| panic!("create: {error}"));
@@ -216,6 +218,7 @@ fn nothing_is_touched_that_somebody_needs() {
         Layout { tops: 1, sides: 1, parity: 0, bytes: 128 << 20, ashift: 9 },
         Layout { tops: 2, sides: 2, parity: 0, bytes: 96 << 20, ashift: 12 },
         Layout { tops: 1, sides: 4, parity: 1, bytes: 80 << 20, ashift: 12 },
+        Layout { tops: 1, sides: 6, parity: 1, bytes: 112 << 20, ashift: 12 },
     ] {
         let what = format!("{layout:?}");
         let (machine, pool) = Machine::create(layout, Duration::ZERO, ON_DEMAND_NS);

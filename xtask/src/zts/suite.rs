@@ -59,6 +59,10 @@ fn runner() -> Option<PathBuf> {
 /// What the runner passes over while a group's setup runs, as we did not have it when it was written.
 const PASSED_OVER: &str = "case $1 in snapshot|snap|send|receive|recv|promote|bookmark|hold|allow|clone) echo; exit 0;; esac";
 
+/// What it makes of layouts there: stripes, without spares, of devices that are all online.
+const MADE_PLAIN: &str = r#"case $1 in offline|online) exit 0;; esac
+  a=(); o=; for x; do case $x in raidz|raidz[123]|draid*) ;; spare|cache|special|dedup) o=1;; log) o=; a+=(log);; *) [ $o ] || a+=("$x");; esac; done; set -- "${a[@]}""#;
+
 /// Where the runner's text goes on when the programs that scripts find are in their directory, `p`.
 const PROGRAMS_ARE_THERE: &str = "    # Nothing is injected,";
 
@@ -70,10 +74,10 @@ const MORE_PROGRAMS: &str = r#"    sh(f'ln -sf {a.b}/tarn /usr/sbin/mount.fuse.t
 
 /// The runner's text without what it need not pass over any more, as setups snapshot, clone and send; and with more programs of ours.
 fn adapted(text: &str) -> Result<String> {
-    for known in [PASSED_OVER, PROGRAMS_ARE_THERE] {
+    for known in [PASSED_OVER, MADE_PLAIN, PROGRAMS_ARE_THERE] {
         ensure!(text.contains(known), "../shared/oracle/zts/run no longer has the line `{known}`: look at what it does");
     }
-    Ok(text.replace(PASSED_OVER, ":").replace(PROGRAMS_ARE_THERE, &format!("{MORE_PROGRAMS}{PROGRAMS_ARE_THERE}")))
+    Ok(text.replace(PASSED_OVER, ":").replace(MADE_PLAIN, ":").replace(PROGRAMS_ARE_THERE, &format!("{MORE_PROGRAMS}{PROGRAMS_ARE_THERE}")))
 }
 
 /// Why it cannot run, if it cannot.

@@ -217,6 +217,7 @@ fn stats(json: &Json) -> VdevStats {
         slow_ios: number(json, "slow_ios"),
         self_healed: number(json, "self_healed"),
         scan_processed: number(json, "scan_processed"),
+        rebuild_processed: 0,
         checkpoint_space: number(json, "checkpoint_space"),
         ..VdevStats::default()
     }
@@ -278,6 +279,8 @@ pub(super) fn status(json: &Json) -> PoolStatus {
         caches: group(&json["l2cache"]),
         spares: group(&json["spares"]),
         scan: scan(&json["scan_stats"]),
+        error_scrub: None,
+        rebuilds: Vec::new(),
         checkpoint,
         removal: None,
         expansion: None,

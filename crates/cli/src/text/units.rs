@@ -103,6 +103,15 @@ pub(crate) fn date_time(seconds: u64, zone: &TimeZone) -> String {
     format!("{day} {:02}:{:02}:{:02} {zone} {year}", time.hour(), time.minute(), time.second())
 }
 
+/// A day (`2026-11-20`), or a minute of it (`2026-11-20 16:05`), in seconds since 1970, and how long it is.
+pub(crate) fn parse_date(text: &str, zone: &TimeZone) -> Option<(u64, u64)> {
+    const MINUTE: u64 = 60;
+    const DAY: u64 = 24 * 60 * MINUTE;
+    let (text, length) = if text.contains(':') { (text.to_owned(), MINUTE) } else { (format!("{} 00:00", text.trim_end()), DAY) };
+    let time = jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M", &text).ok()?.to_zoned(zone.clone()).ok()?;
+    Some((u64::try_from(time.timestamp().as_second()).ok()?, length))
+}
+
 /// A file's time as `ls -l` has it: `Nov 20 16:05`, or with the year where that is not that of `now`.
 pub(crate) fn listing_time(seconds: i64, now: u64, zone: &TimeZone) -> String {
     let Some(time) = local(seconds, zone) else { return seconds.to_string() };
@@ -170,5 +179,14 @@ mod tests {
 
     fn hm(seconds: u64) -> String {
         format!("{:>2}:{:02}", seconds / 3600 % 24, seconds / 60 % 60)
+    }
+
+    #[test]
+    fn a_date_is_a_day_or_a_minute() {
+        assert_eq!(parse_date("2026-11-20", &TimeZone::UTC), Some((1_795_132_800, 86_400)));
+        assert_eq!(parse_date("2026-11-20 01:01", &TimeZone::UTC), Some((1_795_136_460, 60)));
+        for wrong in ["", "yesterday", "2026-13-01", "2026-11-20 25:00", "1960-01-01"] {
+            assert_eq!(parse_date(wrong, &TimeZone::UTC), None, "{wrong}");
+        }
     }
 }

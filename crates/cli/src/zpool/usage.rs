@@ -50,7 +50,7 @@ static COMMANDS: &[Command] = &[
     GAP,
     has("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n", leaf_work::initialize),
     has("resilver", "\tresilver <pool> ...\n", upkeep::scrub::resilver),
-    has("scrub", "\tscrub [-s | -p | -C] [-w] <-a | <pool> [<pool> ...]>\n", upkeep::scrub::scrub),
+    has("scrub", "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n", upkeep::scrub::scrub),
     has("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n", leaf_work::trim),
     GAP,
     has("import", "\timport [-d dir] [-D]\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]] [-T txg] -a\n\timport [-o mntopts] [-o property=value] ... \n\t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]]\n\t    [-T txg] [--rewind-to-checkpoint] [-t] <pool | id> [newpool]\n", import::run),

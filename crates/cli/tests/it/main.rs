@@ -26,6 +26,7 @@ mod past;
 mod places;
 mod pool_verbs;
 mod posix;
+mod rebuilds;
 mod receive;
 mod removal;
 mod rig;

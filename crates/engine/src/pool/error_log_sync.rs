@@ -30,6 +30,14 @@ pub const OF_SCAN: &str = "errlog_scrub";
 /// An empty text.
 const NO_NAME: &[u8] = &[0];
 
+/// A block that is written down.
+pub(in crate::pool) struct Damaged {
+    /// Where it is; its object set is the head.
+    pub(in crate::pool) at: Bookmark,
+    /// Its birth; 0: not known.
+    pub(in crate::pool) birth: u64,
+}
+
 type Blocks = BTreeSet<(Bookmark, u64)>;
 
 /// Whether a block has to be written down, or is right again.
@@ -69,6 +77,39 @@ pub(in crate::pool) fn rotate(layers: &Layers, tx: &SyncTx<'_>) -> Result<()> {
         mos.zap_set_u64(key::DIRECTORY, OF_SCAN, 0, tx)?;
     }
     Ok(())
+}
+
+/// What is known to be damaged, but for what the scan that is under way has found.
+///
+/// # Errors
+/// The log cannot be read.
+pub(in crate::pool) fn damaged(layers: &Layers) -> Result<Vec<Damaged>> {
+    let (mos, log) = (layers.mos(), object(layers, LAST)?);
+    let mut found = Vec::new();
+    if log == 0 {
+        return Ok(found);
+    }
+    for (name, value) in mos.zap_entries(log)? {
+        if !is_by_head(layers) {
+            found.extend(parse_key(&name).map(|[objset, object, level, block]| Damaged { at: bookmark([objset, object, level, block]), birth: 0 }));
+            continue;
+        }
+        let Ok(head) = u64::from_str_radix(&name, 16) else { continue };
+        for (name, _) in mos.zap_entries(value.first())? {
+            found.extend(parse_key(&name).map(|[object, level, block, birth]| Damaged { at: bookmark([head, object, level, block]), birth }));
+        }
+    }
+    Ok(found)
+}
+
+fn bookmark([objset, object, level, block]: [u64; 4]) -> Bookmark {
+    Bookmark { objset, object, level: i8::try_from(level.cast_signed()).unwrap_or(0), block }
+}
+
+/// The four numbers of a key.
+fn parse_key(name: &str) -> Option<[u64; 4]> {
+    let numbers: Vec<u64> = name.split(':').map(|part| u64::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
+    numbers.try_into().ok()
 }
 
 /// How many blocks are written down.
@@ -166,5 +207,7 @@ mod tests {
         let at = Bookmark { objset: 54, object: 0x8f, level: -1, block: 16 };
         assert_eq!(block_key(&at, 100, true), "8f:ffffffffffffffff:10:64");
         assert_eq!(block_key(&Bookmark { level: 1, ..at }, 100, false), "36:8f:1:10");
+        assert_eq!(parse_key("8f:ffffffffffffffff:10:64").map(|[object, level, block, _]| bookmark([54, object, level, block])), Some(at));
+        assert_eq!(["", "1:2:3", "1:2:3:4:5", "1:2:3:x"].map(parse_key), [None; 4]);
     }
 }

@@ -27,18 +27,20 @@ mod maintenance;
 mod open;
 #[allow(clippy::module_inception)]
 mod pool;
+mod rebuild;
 mod removal;
 mod scan;
 pub mod shared_blocks;
 pub mod space_maps;
 mod sync;
+mod time_log_sync;
 mod verbs;
 
 #[cfg(test)]
 mod tests;
 
 pub use config::{prop_table, vdev_prop_table};
-pub use devices::beside::attach::Beside;
+pub use devices::beside::attach::{Beside, Fill};
 pub use devices::auxiliary;
 pub use devices::removed::Removal;
 pub use devices::states::Stopped;
@@ -48,5 +50,6 @@ pub use open::create::{NewPool, NewVdev};
 pub use open::open::OpenOptions;
 pub use open::{examine, import};
 pub use pool::{Pool, PoolCapacity};
-pub use scan::ScanProgress;
+pub use rebuild::RebuildProgress;
+pub use scan::{ScanProgress, ScrubOf};
 pub use sync::heartbeat::check_not_in_use;

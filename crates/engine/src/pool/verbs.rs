@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ondisk::error_scrub::ErrorScrubRecord;
 use ondisk::feature::Feature;
 
 use super::check::{CheckOptions, CheckReport};
@@ -9,17 +10,18 @@ use super::checkpoint::{self, Checkpoint};
 use super::config::{PoolState, properties, upgrade};
 use super::devices::auxiliary::{self, Auxiliary, AuxiliaryKind, NewAuxiliary};
 use super::devices::removed::{self, Removal};
-use super::devices::beside::attach::{self, Beside};
+use super::devices::beside::attach::{self, Beside, Fill};
 use super::devices::beside::{detach, split};
 use super::devices::states::Stopped;
 use super::devices::vdev_properties::{self, StoredOfVdev};
-use super::devices::{add, remove_log, states};
+use super::devices::{add, distributed, remove_log, states};
 use super::expansion::{self, ExpansionProgress};
 use super::import::Candidate;
 use super::open::{close, create, open};
 use super::removal;
 use super::leaf_work::{self, WorkCommand, WorkKind, WorkProgress};
-use super::scan::{self, ScanProgress};
+use super::rebuild::RebuildProgress;
+use super::scan::{self, ScanProgress, ScrubOf};
 use super::{NewPool, OpenOptions, Pool, check, maintenance};
 use crate::dsl::PropertyValue;
 use crate::error::Result;
@@ -152,8 +154,25 @@ impl Pool {
     /// # Errors
     /// `Unsupported`: nothing can be put there. `Invalid`: the device is too small, or its sectors are too large.
     pub fn attach_device(&self, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {
+        self.attach_and_fill(old, new, (how, Fill::Healing), ashift)
+    }
+
+    /// As [`Pool::attach_device`]; the device gets what it has missed in the way that is said (`-s`).
+    ///
+    /// # Errors
+    /// As there; also `Busy`: devices are being filled in another way.
+    pub fn attach_and_fill(&self, old: u64, new: NewLeaf, how: (Beside, Fill), ashift: Option<u32>) -> Result<()> {
         let _one_at_a_time = self.lock_vdev_changes();
         attach::attach(self.groups(), old, new, how, ashift)
+    }
+
+    /// Lets the distributed spare of guid `spare` stand in for the device of guid `old`, and returns when it is written to.
+    ///
+    /// # Errors
+    /// `Unsupported`: it cannot stand in there. `Busy`: it stands in for another device, or devices are being filled in another way.
+    pub fn attach_distributed(&self, old: u64, spare: u64, fill: Fill) -> Result<()> {
+        let _one_at_a_time = self.lock_vdev_changes();
+        distributed::attach(self.groups(), old, spare, fill)
     }
 
     /// Takes a device out of a mirror (`zpool detach`), and returns when that is on disk.
@@ -347,7 +366,28 @@ impl Pool {
     /// # Errors
     /// `Busy`: a scan is under way; the pool is read-only or has stopped.
     pub fn scrub(&self, from_last: bool) -> Result<()> {
-        scan::verbs::scrub(self.groups(), from_last)
+        self.scrub_of(if from_last { ScrubOf::SinceLast } else { ScrubOf::All })
+    }
+
+    /// As [`Pool::scrub`], of what is said.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scrub_of(&self, what: ScrubOf) -> Result<()> {
+        scan::verbs::scrub(self.groups(), what)
+    }
+
+    /// Begins an error scrub, which reads again what is known to be damaged, or goes on with one that is paused.
+    ///
+    /// # Errors
+    /// `Busy`: a scan is under way; the pool is read-only or has stopped.
+    pub fn scrub_errors(&self) -> Result<()> {
+        scan::verbs::scrub_errors(self.groups())
+    }
+
+    /// The last error scrub, if no scrub has followed.
+    pub fn error_scrub(&self) -> Option<ErrorScrubRecord> {
+        self.groups().scans().error_scrub()
     }
 
     /// Pauses the scrub that is under way; if there is none, nothing happens.
@@ -391,6 +431,16 @@ impl Pool {
     /// The last scan, as it is now.
     pub fn scan_progress(&self) -> Option<ScanProgress> {
         self.groups().scans().progress()
+    }
+
+    /// The last sequential rebuild of each vdev, as it is now.
+    pub fn rebuild_progress(&self) -> Vec<RebuildProgress> {
+        self.groups().rebuilds().progress(self.context.host.now_ns())
+    }
+
+    /// Is a vdev being rebuilt?
+    pub fn is_rebuilding(&self) -> bool {
+        self.groups().rebuilds().is_active()
     }
 
     /// Is a scan at work, or about to be?

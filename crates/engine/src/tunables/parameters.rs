@@ -65,6 +65,11 @@ pub enum Parameter {
     CondenseMinMappingBytes,
     CondenseMaxObsoleteBytes,
     CondenseEntryDelay,
+    RebuildScrubEnabled,
+    RebuildMaxSegment,
+    NoteTxgTime,
+    FlushTxgTime,
+    ScrubErrorBlocks,
 }
 
 use Parameter::*;
@@ -72,7 +77,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 51;
+const COUNT: usize = 56;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -127,6 +132,11 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (CondenseMinMappingBytes, "zfs_condense_min_mapping_bytes", 0..=1 << 40),
     (CondenseMaxObsoleteBytes, "zfs_condense_max_obsolete_bytes", 0..=1 << 40),
     (CondenseEntryDelay, "zfs_condense_indirect_commit_entry_delay_ms", 0..=60_000),
+    (RebuildScrubEnabled, "zfs_rebuild_scrub_enabled", 0..=1),
+    (RebuildMaxSegment, "zfs_rebuild_max_segment", 4096..=16 << 20),
+    (NoteTxgTime, "spa_note_txg_time", 1..=u32::MAX as u64),
+    (FlushTxgTime, "spa_flush_txg_time", 1..=u32::MAX as u64),
+    (ScrubErrorBlocks, "zfs_scrub_error_blocks_per_txg", 1..=1 << 20),
 ];
 
 impl Parameter {
@@ -239,7 +249,10 @@ impl Tunables {
             TrimMetaslabSkip => 0,
             TrimTxgBatch => 32,
             ExpandBytesMax => 0,
-            ScrubAfterExpand => 1,
+            ScrubAfterExpand | RebuildScrubEnabled => 1,
+            RebuildMaxSegment => 1 << 20,
+            NoteTxgTime | FlushTxgTime => 600,
+            ScrubErrorBlocks => 1 << 12,
             RemovalSuspendProgress => 0,
             RemoveMaxSegment => 16 << 20,
             RemovalMaxSpan => 32 << 10,

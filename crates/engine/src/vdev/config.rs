@@ -459,7 +459,7 @@ impl VdevConfig {
     }
 
     /// Has the vdev a list of what it has missed, or is it being filled?
-    pub(super) fn is_filling(&self) -> bool {
+    pub(crate) fn is_filling(&self) -> bool {
         self.number(key::DTL) != 0 || self.get(key::RESILVER_TXG).or(self.get(key::REBUILD_TXG)).is_some()
     }
 
@@ -493,7 +493,7 @@ impl VdevConfig {
             _ => {}
         }
         let below = |child: &&VdevConfig| match child.kind {
-            VdevKind::DraidSpare => self.kind.is_replicated(),
+            VdevKind::DraidSpare => self.kind.is_replicated() || self.kind == VdevKind::Draid,
             _ => self.kind == VdevKind::Root || child.kind.is_leaf() || child.kind.is_replicated(),
         };
         if let Some(child) = self.children.iter().find(|child| !matches!(child.kind, VdevKind::Other(_)) && !below(child)) {

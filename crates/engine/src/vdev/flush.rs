@@ -8,6 +8,7 @@
 //! # Invariants
 //! 1. A leaf on which a flush has failed is behind before that is counted: a mark shows the one, or what is compared with it the other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::map::{View, mirror};
@@ -80,13 +81,12 @@ impl TopVdev {
             failures.extend(result.err());
             (marked.map_or(View { readable: false, ..View::IDLE }, |marked| marked.view), good)
         };
-        let (columns, parity) = members.layout.columns();
-        let mut lost = 0;
-        for leaves in &columns {
-            let (views, good): (Vec<View>, Vec<bool>) = leaves.iter().map(|leaf| judge(*leaf)).unzip();
-            lost += usize::from(!mirror::flush_is_enough(&views, &good));
-        }
-        if lost <= parity {
+        let judged: BTreeMap<u32, (View, bool)> = members.leaves.iter().map(|leaf| (leaf.number(), judge(leaf.number()))).collect();
+        let is_lost = |leaves: &Vec<u32>| {
+            let (views, good): (Vec<View>, Vec<bool>) = leaves.iter().filter_map(|leaf| judged.get(leaf).copied()).unzip();
+            !mirror::flush_is_enough(&views, &good)
+        };
+        if members.layout.tolerates(&is_lost) {
             return Ok(());
         }
         let says_more = failures.iter().rposition(|error| error.kind() != ErrorKind::NoDevice);

@@ -593,6 +593,11 @@ fn descriptions_of_draid_are_checked() {
         draid.children[3] = group;
     };
     assert_eq!((tree([2, 4, 8, 1, 7], &spared(0)), tree([2, 4, 8, 1, 7], &spared(1))), (Ok(()), Err(ErrorKind::Corrupt)));
-    let odd = |draid: &mut VdevConfig| draid.children[0] = VdevConfig::new(VdevKind::DraidSpare, 0, 50);
-    assert_eq!(tree([2, 4, 8, 1, 7], &odd), Err(ErrorKind::Corrupt), "a spare that stands for nothing");
+    let for_good = |draid: &mut VdevConfig| draid.children[0] = VdevConfig::new(VdevKind::DraidSpare, 0, 50);
+    assert_eq!(tree([2, 4, 8, 1, 7], &for_good), Ok(()), "a spare that stays for good");
+    let odd = |raidz: &mut VdevConfig| {
+        for_good(raidz);
+        raidz.kind = VdevKind::Raidz;
+    };
+    assert_eq!(tree([2, 4, 8, 1, 7], &odd), Err(ErrorKind::Corrupt), "a spare of another vdev");
 }

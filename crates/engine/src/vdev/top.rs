@@ -2,8 +2,8 @@
 //!
 //! It does no I/O of data: it says what an I/O is in I/Os of its leaves ([`TopVdev::io_map`]), which zio makes.
 
-use super::map::{IoMap, LeafId, Position, View, Wanted};
-use super::{Bias, Gate, IndirectMap, Layout, Leaf, Members, Moves, VdevConfig, VdevKind, VdevState, key};
+use super::map::{Hold, IoMap, LeafId, Position, View, Wanted};
+use super::{Bias, Gate, IndirectMap, Layout, Leaf, Members, Moves, Moving, VdevConfig, VdevKind, VdevState, key};
 use super::config::RAIDZ_PARITY_MAX;
 use crate::error::{Error, Result};
 use crate::sync::Executor;
@@ -11,7 +11,7 @@ use crate::{bail, error};
 use ondisk::indirect::Mapping;
 use ondisk::label;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -45,6 +45,8 @@ pub struct TopVdev {
     bias: OnceLock<Bias>,
     /// Of RAID-Z, whose sectors move when it gets a device more.
     moves: Option<Arc<Moves>>,
+    /// Of others: writes that are under way, for a rebuild, which must not write over what is newer.
+    writes: Arc<Moves>,
 }
 
 impl TopVdev {
@@ -57,6 +59,7 @@ impl TopVdev {
             is_placeholder: config.kind.is_placeholder(),
             next_number: AtomicU32::new(leaves.len() as u32),
             moves: (config.kind == VdevKind::Raidz).then(Arc::default),
+            writes: Arc::default(),
             members: RwLock::new(Arc::new(Members::new(&config, leaves))),
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
@@ -261,8 +264,18 @@ impl TopVdev {
         }
         let members = self.members();
         let (columns, parity) = members.layout.columns();
-        let of_column = |leaves: &Vec<u32>| state_of_same(leaves.iter().filter_map(|leaf| members.leaf(*leaf)).map(|leaf| leaf.state()));
-        state_of_columns(columns.iter().map(of_column), parity)
+        // A column without a device is a distributed spare that stays for good.
+        let has_spares = members.layout.has_whole_spares();
+        let of_column = |leaves: &Vec<u32>| match leaves.as_slice() {
+            [] if has_spares => VdevState::Online,
+            [] => VdevState::Unavailable,
+            leaves => state_of_same(leaves.iter().filter_map(|leaf| members.leaf(*leaf)).map(|leaf| leaf.state())),
+        };
+        match state_of_columns(columns.iter().map(of_column), parity) {
+            // Distributed spares have what is missing.
+            VdevState::Unavailable if members.layout.tolerates(&|leaves| !of_column(leaves).is_readable()) => VdevState::Degraded,
+            state => state,
+        }
     }
 
     /// What a read of `length` bytes at `offset` is in I/Os of its leaves, of a block that was written in the group `birth`.
@@ -289,13 +302,29 @@ impl TopVdev {
         if offset.checked_add(length as u64).is_none_or(|end| end > self.asize()) {
             bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id);
         }
-        let Some(moves) = &self.moves else { return Ok(self.layout().map_while(&wanted, None, writes)) };
+        let Some(moves) = &self.moves else {
+            let hold = if writes { self.enter_write(&wanted) } else { Hold::default() };
+            let mut map = self.layout().map_while(&wanted, None, writes);
+            map.hold = hold;
+            return Ok(map);
+        };
         // Not more than with as much parity as data, in whole sectors.
         let most = (length as u64 + (1 << self.ashift)).saturating_mul(RAIDZ_PARITY_MAX as u64 + 1);
         let (reflow, hold) = moves.enter(offset..offset.saturating_add(most));
         let mut map = self.layout().map_while(&wanted, reflow, writes);
         map.hold = hold;
         Ok(map)
+    }
+
+    /// A write begins, after what is being rebuilt of its range.
+    fn enter_write(&self, wanted: &Wanted) -> Hold {
+        let allocated = self.layout().allocated_size(wanted.length as u64, wanted.birth);
+        self.writes.enter(wanted.offset..wanted.offset.saturating_add(allocated)).1
+    }
+
+    /// Keeps writes of a range away, as soon as none is under way: what was read there may be written then. `None`: there were some all the time.
+    pub fn hold_writes(&self, range: Range<u64>) -> Option<Moving<'_>> {
+        self.writes.begin(range)
     }
 
     /// Where its sectors are moved, if they ever are.

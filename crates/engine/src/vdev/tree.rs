@@ -185,6 +185,14 @@ impl VdevTree {
         self.tops().into_iter().find_map(|top| top.members().leaf_of_guid(guid).map(|leaf| (top.clone(), leaf.clone())))
     }
 
+    /// The top-level vdev that has a vdev of this guid, which need be no device, and its description.
+    pub fn find_described(&self, guid: u64) -> Option<(Arc<TopVdev>, VdevConfig)> {
+        self.data_tops().into_iter().find_map(|top| {
+            let found = top.config().find(guid)?.clone();
+            Some((top, found))
+        })
+    }
+
     /// The devices that were taken out.
     pub fn departures(&self) -> &Departures {
         &self.departures
@@ -252,8 +260,7 @@ impl VdevTree {
                 let open = || leaves.iter().filter_map(|leaf| members.leaf(*leaf)).filter(|leaf| leaf.is_open());
                 open().all(|leaf| leaf.has_lost_writes() || leaf.is_behind())
             };
-            let (columns, parity) = members.layout.columns();
-            members.leaves.iter().any(|leaf| leaf.is_open() && leaf.has_lost_writes()) && columns.iter().filter(|leaves| is_lost(leaves)).count() > parity
+            members.leaves.iter().any(|leaf| leaf.is_open() && leaf.has_lost_writes()) && !members.layout.tolerates(&is_lost)
         };
         self.data_tops().iter().filter(|top| !top.is_log() && !top.is_placeholder()).any(lost)
     }
@@ -438,6 +445,7 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
         write_errors: number(|leaf| &leaf.stats.write_errors),
         checksum_errors: number(|leaf| &leaf.stats.checksum_errors),
         scan_processed: number(|leaf| &leaf.stats.scan_processed),
+        rebuild_processed: number(|leaf| &leaf.stats.rebuild_processed),
         self_healed: number(|leaf| &leaf.stats.self_healed),
         reads: number(|leaf| &leaf.stats.reads),
         writes: number(|leaf| &leaf.stats.writes),

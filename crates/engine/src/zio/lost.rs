@@ -27,7 +27,7 @@ impl LostBlocks {
     }
 
     /// One of them is right again.
-    pub(super) fn corrected(&self, at: &Bookmark, birth: u64) {
+    pub fn corrected(&self, at: &Bookmark, birth: u64) {
         self.blocks.lock().retain(|(other, _)| other != at);
         let mut corrected = self.corrected.lock();
         if corrected.len() < LOST_MAX {

@@ -203,7 +203,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Logs the changes of all metaslabs in one space map per txg"),
     row!(Livelist, "livelist", "com.delphix:livelist", [READ_ONLY_COMPATIBLE], [ExtensibleDataset], ReadWrite,
          "Clones know their own blocks and are destroyed faster"),
-    row!(DeviceRebuild, "device_rebuild", "org.openzfs:device_rebuild", [READ_ONLY_COMPATIBLE], [], None,
+    row!(DeviceRebuild, "device_rebuild", "org.openzfs:device_rebuild", [READ_ONLY_COMPATIBLE], [], ReadWrite,
          "Mirrors and dRAID can be rebuilt sequentially"),
     row!(ZstdCompress, "zstd_compress", "org.freebsd:zstd_compress", [PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Zstandard compression"),

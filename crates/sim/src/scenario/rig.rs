@@ -262,6 +262,11 @@ impl Rig {
         self.pool = None;
     }
 
+    /// The limits with which the pool is imported from now on.
+    pub fn set_tunables(&mut self, tunables: Tunables) {
+        self.tunables = tunables;
+    }
+
     /// Imports the pool for writing.
     pub fn import(&mut self) {
         assert!(self.pool.is_none(), "the pool is imported");

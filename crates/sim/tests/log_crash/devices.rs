@@ -120,7 +120,7 @@ pub(crate) fn beside_syncs(rig: &Rig, fs: &FileSystem, work: impl FnOnce()) {
 }
 
 /// Opens what a cut left, as a program would, and compares it with what was acknowledged: files of these numbers.
-fn judge(images: Vec<Image>, acknowledged: &[usize], ask_zdb: bool, what: &str) -> usize {
+pub(crate) fn judge(images: Vec<Image>, acknowledged: &[usize], ask_zdb: bool, what: &str) -> usize {
     judge_by(images, acknowledged, ask_zdb, &|pool| pool.vdevs.data_tops().iter().filter(|top| top.is_log()).count(), what)
 }
 

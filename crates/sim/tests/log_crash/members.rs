@@ -2,10 +2,11 @@
 //! what was acknowledged is there.
 
 use engine::pool::auxiliary::{AuxiliaryKind, NewAuxiliary};
-use engine::pool::{Beside, Stopped};
+use engine::pool::{Beside, Fill, Stopped};
 use engine::vdev::NewLeaf;
+use sim::explore::disk::Image;
 
-use crate::devices::{Rig, beside_syncs, explore_by, synced_file};
+use crate::devices::{Rig, beside_syncs, explore_by, judge, synced_file};
 use crate::file_system;
 
 fn leaf(rig: &Rig, number: usize) -> NewLeaf {
@@ -51,4 +52,29 @@ fn a_device_is_there_or_not_when_the_power_goes_while_it_comes_or_goes() {
         // How long the two are there together is the resilver's matter.
         assert!(found[1] > 0 && (how == Beside::Replacement || found[2] > 0), "{found:?}");
     }
+}
+
+/// A side is filled by a rebuild while files are synced to the log, whose blocks are where it copies. The power goes at any moment; and at the end the new side alone has
+/// what was acknowledged.
+#[test]
+fn a_rebuild_beside_syncs_loses_nothing_when_the_power_goes() {
+    let rig = Rig::new(2);
+    let pool = rig.open(false);
+    let fs = file_system(&pool);
+    (0..4).for_each(|number| synced_file(&rig, &fs, number));
+    let first = pool.vdevs.leaves()[0].guid();
+    beside_syncs(&rig, &fs, || {
+        pool.attach_and_fill(first, leaf(&rig, 1), (Beside::Mirror, Fill::Sequential), None).unwrap();
+        while pool.is_rebuilding() {
+            pool.sync_all().unwrap();
+        }
+    });
+    assert!(!pool.vdevs.leaves()[1].is_behind());
+    (4..8).for_each(|number| synced_file(&rig, &fs, number));
+    drop(fs);
+    pool.abandon();
+    let images = rig.disks.iter().enumerate().map(|(number, disk)| if number == 0 { Image::default() } else { disk.image() });
+    judge(images.collect(), &[0, 1, 2, 3, 4, 5, 6, 7], true, "the new side alone");
+    let found = explore_by(&rig, "a rebuild", &|pool| pool.vdevs.leaves().len());
+    assert!(found[1] > 0 && found[2] > 0, "{found:?}");
 }

@@ -108,6 +108,8 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             caches: Vec::new(),
             spares: Vec::new(),
             scan: None,
+            error_scrub: None,
+            rebuilds: Vec::new(),
             checkpoint: None,
             removal: None,
             expansion: None,
@@ -294,7 +296,7 @@ fn status_of(config: &VdevConfig, class: AllocationClass, depth: usize, leaf: &d
 }
 
 fn class_of(config: &VdevConfig) -> Option<AllocationClass> {
-    if config.kind.is_leaf() && config.flag("is_spare") {
+    if (config.kind.is_leaf() || config.kind == EngineKind::DraidSpare) && config.flag("is_spare") {
         return Some(AllocationClass::Spare);
     }
     if config.flag("is_log") {
@@ -347,7 +349,7 @@ fn state_of(config: &VdevConfig, kind: VdevKind, children: &[VdevStatus]) -> Lea
         VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => total.saturating_sub(1),
         _ => 0,
     };
-    let (state, aux) = if config.kind.is_placeholder() || kind == VdevKind::Indirect {
+    let (state, aux) = if config.kind.is_placeholder() || matches!(kind, VdevKind::Indirect | VdevKind::DraidSpare) {
         (VdevState::Healthy, VdevAux::None)
     } else if broken > tolerated || total == 0 {
         (VdevState::CantOpen, VdevAux::NoReplicas)

@@ -4,13 +4,14 @@
 //!
 //! A pool may suffer from several things; one is reported, by rank. The order of the questions below is that rank.
 
-use tarnfs::control::{FoundPool, PoolState, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{FoundPool, PoolState, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus, VdevAux, VdevKind, VdevState, VdevStatus};
 
 /// The worst thing that is the matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::zpool) enum Reason {
     Fine,
     Resilvering,
+    Rebuilt,
     OtherHostActive,
     OtherHost,
     VersionNewer,
@@ -57,10 +58,24 @@ fn of(status: &PoolStatus, found: Option<&FoundPool>) -> Reason {
     if status.scan.as_ref().is_some_and(|scan| scan.function == ScanFunction::Resilver && scan.state == ScanState::Scanning) {
         return Reason::Resilvering;
     }
+    if let Some(reason) = of_rebuilds(status) {
+        return reason;
+    }
     if let Some(reason) = of_root(status, found) {
         return reason;
     }
     of_leaves(status, found.is_some())
+}
+
+/// What was rebuilt and never scrubbed since is not known to be right.
+fn of_rebuilds(status: &PoolStatus) -> Option<Reason> {
+    if status.rebuilds.iter().any(|rebuild| rebuild.state == RebuildState::Active) {
+        return Some(Reason::Resilvering);
+    }
+    let complete = status.rebuilds.iter().filter(|rebuild| rebuild.state == RebuildState::Complete);
+    let end = complete.map(|rebuild| rebuild.end_time).max()?;
+    let is_later = |scan: &ScanStatus| scan.function == ScanFunction::Scrub && scan.state == ScanState::Finished && end > scan.end_time;
+    status.scan.as_ref().is_none_or(is_later).then_some(Reason::Rebuilt)
 }
 
 /// Questions about the pool as a whole.
@@ -205,6 +220,10 @@ impl Reason {
             Reason::Resilvering => (
                 "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.\n",
                 "Wait for the resilver to complete.\n",
+            ),
+            Reason::Rebuilt => (
+                "One or more devices have been sequentially resilvered, scrubbing\n\tthe pool is recommended.\n",
+                "Use 'zpool scrub' to verify all data checksums.\n",
             ),
             Reason::CorruptData => (
                 "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.\n",

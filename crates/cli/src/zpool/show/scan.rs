@@ -1,18 +1,41 @@
 //! The lines of `zpool status` about scrubs, resilvers and checkpoints.
 
-use tarnfs::control::{CheckpointState, CheckpointStatus, ExpansionStatus, PoolStatus, ScanFunction, ScanState, ScanStatus};
+use tarnfs::control::{CheckpointState, CheckpointStatus, ErrorScrubStatus, ExpansionStatus, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus};
 
 use crate::session::{Session, say};
 use crate::text::units::{clock_time, duration, nice_bytes, nice_number};
+
+mod rebuild;
 
 /// No end is foretold that is further away.
 const ESTIMATE_SECONDS_MAX: u64 = 30 * 24 * 3600;
 /// Below this rate no end is foretold.
 const RATE_MIN: u64 = 10 << 20;
 
-/// `scan: …`
-pub(in crate::zpool) fn print(session: &mut Session<'_>, scan: Option<&ScanStatus>, checkpoint: Option<&CheckpointStatus>) {
-    let Some(scan) = scan else { return };
+/// `scan: …`: the last scrub, and the last resilver or rebuild, whichever that was.
+pub(in crate::zpool) fn print(session: &mut Session<'_>, status: &PoolStatus) {
+    let is_rebuilding = status.rebuilds.iter().any(|rebuild| rebuild.state == RebuildState::Active);
+    let rebuilt = status.rebuilds.iter().map(|rebuild| rebuild.end_time).max().unwrap_or(0);
+    if let Some(errors) = &status.error_scrub {
+        print_errors(session, errors);
+    }
+    if let Some(scan) = status.scan.as_ref().filter(|scan| scan.function == ScanFunction::Resilver || status.error_scrub.as_ref().is_none_or(|errors| scan.start_time > errors.start_time)) {
+        let is_last = scan.state == ScanState::Scanning || !is_rebuilding && scan.end_time >= rebuilt;
+        if scan.function != ScanFunction::Resilver || is_last {
+            print_scan(session, scan);
+        }
+    }
+    let resilvered = status.scan.as_ref().filter(|scan| scan.function == ScanFunction::Resilver);
+    let is_last = resilvered.is_none_or(|scan| scan.state != ScanState::Scanning && rebuilt > scan.end_time);
+    if is_rebuilding || is_last {
+        rebuild::print(session, status);
+    }
+    if let Some(scan) = &status.scan {
+        print_warning(session, scan, status.checkpoint.as_ref());
+    }
+}
+
+fn print_scan(session: &mut Session<'_>, scan: &ScanStatus) {
     let zone = session.zone.clone();
     let (noun, verb) = match scan.function {
         ScanFunction::Resilver => ("resilver", "resilvered"),
@@ -27,6 +50,26 @@ pub(in crate::zpool) fn print(session: &mut Session<'_>, scan: Option<&ScanStatu
         ScanState::Canceled => say!(session, "  scan: {noun} canceled on {}", clock_time(scan.end_time, &zone)),
         ScanState::Scanning => print_running(session, scan, noun),
     }
+}
+
+fn print_errors(session: &mut Session<'_>, scrub: &ErrorScrubStatus) {
+    let zone = session.zone.clone();
+    match scrub.state {
+        ScanState::Finished => {
+            let took = duration(scrub.end_time.saturating_sub(scrub.start_time));
+            say!(session, " scrub: scrubbed {} error blocks in {took} on {}", scrub.examined, clock_time(scrub.end_time, &zone));
+        }
+        ScanState::Canceled => say!(session, " scrub: error scrub canceled on {}", clock_time(scrub.end_time, &zone)),
+        ScanState::Scanning => {
+            let verb = if scrub.is_paused { "paused" } else { "in progress" };
+            say!(session, " scrub: error scrub {verb} since {}", clock_time(scrub.start_time, &zone));
+            let percent = 100.0 * scrub.examined as f64 / (scrub.to_examine + scrub.examined).max(1) as f64;
+            say!(session, "\t{percent:.2}% done, issued I/O for {} error blocks", scrub.examined);
+        }
+    }
+}
+
+fn print_warning(session: &mut Session<'_>, scan: &ScanStatus, checkpoint: Option<&CheckpointStatus>) {
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.state == CheckpointState::Exists) {
         let running = scan.state == ScanState::Scanning;
         if running || scan.end_time >= checkpoint.start_time {
@@ -76,8 +119,13 @@ fn print_running(session: &mut Session<'_>, scan: &ScanStatus, noun: &str) {
 
 /// What the vdev is called that got a device more.
 pub(super) fn expanded_name(status: &PoolStatus, expansion: &ExpansionStatus) -> String {
-    let vdev = status.root.children.iter().find(|vdev| vdev.id == expansion.vdev);
-    vdev.map_or_else(|| format!("vdev {}", expansion.vdev), |vdev| crate::zpool::spec::vdev_name::Naming::default().name(vdev, ""))
+    top_name(status, expansion.vdev)
+}
+
+/// What the top-level vdev of this number is called.
+pub(super) fn top_name(status: &PoolStatus, id: u64) -> String {
+    let vdev = status.root.children.iter().find(|vdev| vdev.id == id);
+    vdev.map_or_else(|| format!("vdev {id}"), |vdev| crate::zpool::spec::vdev_name::Naming::default().name(vdev, ""))
 }
 
 /// `expand: …`

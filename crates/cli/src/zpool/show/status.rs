@@ -1,7 +1,7 @@
 //! `zpool status`
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{AllocationClass, LeafWorkState, LeafWorkStatus, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{AllocationClass, LeafWorkState, LeafWorkStatus, PoolStatus, RebuildState, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
 
 use super::reason::{self, Reason};
 use super::{removal, scan, status_json};
@@ -132,7 +132,7 @@ fn print_pool(session: &mut Session<'_>, flags: &Flags, status: &PoolStatus, rea
     if let Some(id) = reason.message_id() {
         say!(session, "   see: {}", reason::page(id));
     }
-    scan::print(session, status.scan.as_ref(), status.checkpoint.as_ref());
+    scan::print(session, status);
     removal::print(session, status);
     scan::print_checkpoint(session, status.checkpoint.as_ref());
     scan::print_expansion(session, status);
@@ -259,6 +259,10 @@ impl Tree<'_> {
             text.push_str("  (removing)");
         } else if vdev.stats.not_allocating {
             text.push_str("  (non-allocating)");
+        }
+        let is_rebuilding = self.status.rebuilds.iter().any(|rebuild| rebuild.state == RebuildState::Active);
+        if is_rebuilding && is_leaf && vdev.state == VdevState::Healthy && vdev.stats.rebuild_processed != 0 {
+            text.push_str("  (resilvering)");
         }
         let running = self.status.scan.as_ref().filter(|scan| scan.state == ScanState::Scanning);
         if let Some(scan) = running.filter(|_| is_leaf && vdev.state == VdevState::Healthy) {

@@ -2,14 +2,14 @@
 
 use serde_json::Value as Json;
 use tarnfs::control::{
-    CheckpointState, LeafWorkState, LeafWorkStatus, PoolStatus, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStats, VdevStatus,
+    CheckpointState, LeafWorkState, LeafWorkStatus, PoolStatus, RebuildState, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStats, VdevStatus,
 };
 
 use super::status::{Flags, is_listed_apart, is_ordinary, is_sound};
 use super::{reason, removal};
 use crate::session::Session;
 use crate::text::json::{self, Object};
-use crate::text::units::{date_time, nice_bytes, nice_number};
+use crate::text::units::{date_time, nice_bytes, nice_number, nice_time};
 use crate::zpool::spec::vdev_name::{CLASSES, class_word, type_word};
 
 /// How a number is written when it is not for a program.
@@ -18,6 +18,8 @@ enum Unit {
     Count,
     Bytes,
     Time,
+    /// Nanoseconds.
+    Duration,
     /// Always all its digits.
     Exact,
 }
@@ -99,6 +101,7 @@ impl Writer<'_> {
             Unit::Count => nice_number(value),
             Unit::Bytes => nice_bytes(value),
             Unit::Time => date_time(value, &self.zone),
+            Unit::Duration => nice_time(value),
         };
         text.into()
     }
@@ -282,13 +285,57 @@ impl Writer<'_> {
     }
 
     fn scan(&self, object: &mut Object) {
-        let Some(scan) = &self.status.scan else { return };
+        let mut stats = self.scan_stats();
+        let rebuilds = self.rebuilds();
+        if !rebuilds.is_empty() {
+            stats.insert("rebuild_stats".into(), rebuilds.into());
+        }
+        if !stats.is_empty() {
+            object.insert("scan_stats".into(), stats.into());
+        }
+    }
+
+    fn rebuilds(&self) -> Object {
+        let mut all = Object::new();
+        for rebuild in &self.status.rebuilds {
+            let name = super::scan::top_name(self.status, rebuild.vdev);
+            let Some(vdev) = self.status.root.children.iter().find(|vdev| vdev.id == rebuild.vdev) else { continue };
+            let mut stats = vdev_head(vdev, &name, self.flags.as_int);
+            let state = match rebuild.state {
+                RebuildState::Active => "ACTIVE",
+                RebuildState::Canceled => "CANCELED",
+                RebuildState::Complete => "COMPLETE",
+            };
+            stats.insert("state".into(), state.into());
+            for (key, value, unit) in [
+                ("start_time", rebuild.start_time, Unit::Time),
+                ("end_time", rebuild.end_time, Unit::Time),
+                ("scan_time", rebuild.scan_time_ms * 1_000_000, Unit::Duration),
+                ("scanned", rebuild.scanned, Unit::Bytes),
+                ("issued", rebuild.issued, Unit::Bytes),
+                ("rebuilt", rebuild.rebuilt, Unit::Bytes),
+                ("to_scan", rebuild.estimate, Unit::Bytes),
+                ("errors", rebuild.errors, Unit::Count),
+                ("pass_time", rebuild.pass_time_ms * 1_000_000, Unit::Duration),
+                ("pass_scanned", rebuild.pass_scanned, Unit::Bytes),
+                ("pass_issued", rebuild.pass_issued, Unit::Bytes),
+                ("pass_skipped", rebuild.pass_skipped, Unit::Bytes),
+            ] {
+                stats.insert(key.into(), self.number(value, unit));
+            }
+            all.insert(name, stats.into());
+        }
+        all
+    }
+
+    fn scan_stats(&self) -> Object {
+        let mut stats = Object::new();
+        let Some(scan) = &self.status.scan else { return stats };
         let function = match scan.function {
             ScanFunction::Scrub => "SCRUB",
             ScanFunction::Resilver => "RESILVER",
             ScanFunction::ErrorScrub => "ERRORSCRUB",
         };
-        let mut stats = Object::new();
         stats.insert("function".into(), function.into());
         stats.insert("state".into(), scan_state_word(scan.state).into());
         for (key, value, unit) in [
@@ -308,7 +355,7 @@ impl Writer<'_> {
         ] {
             stats.insert(key.into(), self.number(value, unit));
         }
-        object.insert("scan_stats".into(), stats.into());
+        stats
     }
 
     fn removal(&self, object: &mut Object) {

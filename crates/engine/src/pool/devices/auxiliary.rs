@@ -305,6 +305,9 @@ pub(in crate::pool) fn remove(writer: &Arc<GroupWriter>, guid: u64) -> Result<Au
     if layers.vdevs.config().find(guid).is_some() {
         bail!(Busy, "{} stands in for a device", config.display_name());
     }
+    if config.kind == VdevKind::DraidSpare {
+        bail!(NotSupported, "operation not supported on this type of vdev");
+    }
     let removed = format!("{pool} vdev ({}) {}", kind.word(), config.display_name());
     layers.dsl.run_task(BLOCKS, SpaceCheck::Reserved, |_| Ok(()), move |dsl, tx| {
         let mos = &dsl.meta.mos;

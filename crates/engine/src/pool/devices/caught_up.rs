@@ -84,11 +84,16 @@ fn superfluous(config: &VdevConfig, members: &Members, spare: Option<u64>) -> Op
         }
     }
     let (first, last) = (config.children.first()?, config.children.last()?);
-    let can_go = |old: &VdevConfig, new: &VdevConfig| {
-        let leaf = |config: &VdevConfig| members.leaf_of_guid(config.guid);
-        let (Some(old), Some(new)) = (leaf(old), leaf(new)) else { return false };
-        new.is_open() && !new.is_behind() && !members.needs(old.number())
+    let leaf = |config: &VdevConfig| members.leaf_of_guid(config.guid);
+    let has_everything = |new: &VdevConfig| match new.kind {
+        VdevKind::DraidSpare => !new.is_filling(),
+        _ => leaf(new).is_some_and(|new| new.is_open() && !new.is_behind()),
     };
+    let is_needed = |old: &VdevConfig| match old.kind {
+        VdevKind::DraidSpare => false,
+        _ => leaf(old).is_none_or(|old| members.needs(old.number())),
+    };
+    let can_go = |old: &VdevConfig, new: &VdevConfig| has_everything(new) && !is_needed(old);
     let found = match config.kind {
         VdevKind::Replacing => Some((first, last, spare)),
         VdevKind::Spare if last.flag(key::UNSPARE) => Some((first, last, None)),

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ondisk::feature::Feature;
 
+pub(in crate::pool) mod distributed;
+
 use super::auxiliary;
 use crate::dmu::SyncTx;
 use crate::dsl::Meta;

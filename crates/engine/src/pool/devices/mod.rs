@@ -19,6 +19,8 @@ pub(in crate::pool) mod states;
 pub(in crate::pool) mod vdev_properties;
 pub(in crate::pool) mod vdev_zaps;
 
+pub(in crate::pool) use draid::distributed;
+
 #[cfg(test)]
 mod tests;
 

@@ -88,9 +88,14 @@ fn trim_turn(writer: &GroupWriter, top: &TopVdev, txg: u64) -> Result<()> {
         }
         for leaf in top.leaves().iter().filter(|leaf| leaf.is_open() && leaf.can_trim()) {
             for (offset, size) in held.ranges().segments() {
-                let range = top.layout().on_leaf(leaf.number(), offset..offset + size);
-                let done = range.map(|range| trim(leaf, tunables, range, &|| is_wanted(writer), &AtomicU64::new(0)));
-                done.transpose()?;
+                let (mut at, end) = (offset, offset + size);
+                while at < end {
+                    let next = top.layout().range_end(at).min(end);
+                    let range = top.layout().on_leaf(leaf.number(), at..next);
+                    let done = range.map(|range| trim(leaf, tunables, range, &|| is_wanted(writer), &AtomicU64::new(0)));
+                    done.transpose()?;
+                    at = next;
+                }
             }
         }
     }

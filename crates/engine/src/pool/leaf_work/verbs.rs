@@ -53,7 +53,7 @@ pub(in crate::pool) fn command(writer: &Arc<GroupWriter>, guid: u64, kind: WorkK
         bail!(NotSupported, "trim operations are not supported by this device");
     }
     if matches!(command, WorkCommand::Start { .. }) && !top.layout().has_ranges() {
-        bail!(NotSupported, "{}: what is free on dRAID, or while RAID-Z gets a device, is not known by device", leaf.name());
+        bail!(NotSupported, "{}: what is free while RAID-Z gets a device is not known by device", leaf.name());
     }
     let work = writer.works().of(&top, &leaf, kind);
     let now = layers.context.host.wall_clock().0;

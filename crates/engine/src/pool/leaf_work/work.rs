@@ -155,9 +155,11 @@ impl Work {
                 continue;
             }
             let length = self.window_bytes(tunables).min((metaslab.size / WINDOW_PARTS_MIN).next_power_of_two()).max(1 << metaslab.shift);
+            // Nothing is left that could not be allocated.
+            let length = length.next_multiple_of(layout.allocation_bytes());
             let mut start = metaslab.start;
             while start < end {
-                let window = start..(start + length).min(end);
+                let window = start..(start + length).min(end).min(layout.range_end(start));
                 start = window.end;
                 if let Some(range) = layout.on_leaf(self.leaf.number(), window.clone()).filter(|range| range.end > record.done) {
                     return Some((metaslab, window, range));

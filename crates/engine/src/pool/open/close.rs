@@ -32,6 +32,7 @@ fn write_end(writer: &GroupWriter, state: PoolState) -> Result<()> {
     while writer.works().is_any_running() {
         writer.layers().context.host.sleep(PAUSE);
     }
+    writer.times().write_soon();
     let written = write_last_groups(writer, state);
     writer.scans().set_ending(written.is_ok());
     writer.removals().set_ending(written.is_ok());

@@ -30,11 +30,11 @@ use crate::pool::checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::config::pool_config::{PoolConfig, PoolState};
 use crate::pool::config::properties::obey_stored_properties;
-use crate::pool::devices::dirty_time_log;
+use crate::pool::devices::{dirty_time_log, distributed};
 use crate::pool::devices::removed;
 use crate::pool::devices::vdev_zaps::{ALLOCATION_BIAS, free_of_leaf};
 use crate::pool::layers::Layers;
-use crate::pool::{expansion, leaf_work, removal, scan};
+use crate::pool::{expansion, leaf_work, rebuild, removal, scan, time_log_sync};
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::pool::sync::writer::GroupWriter;
@@ -209,6 +209,8 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
     let pool = Pool::new(writer, unsupported);
     pool.groups().refresh_space();
     expansion::open(pool.groups())?;
+    rebuild::open(pool.groups())?;
+    time_log_sync::open(pool.groups())?;
     if split.is_some() {
         forget_sides(pool.groups(), gone)?;
     }
@@ -242,6 +244,7 @@ fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) ->
     obey_stored_properties(writer)?;
     removal::open(writer)?;
     claim(writer.configuration(), host);
+    distributed::open(writer)?;
     scan::open(writer)?;
     leaf_work::open(writer)?;
     writer.start_threads();

@@ -11,7 +11,7 @@ use crate::alloc::ClassKind;
 use crate::dmu::SyncTx;
 use crate::dsl::meta::key;
 use crate::error::Result;
-use crate::pool::error_log_sync;
+use crate::pool::{error_log_sync, rebuild};
 use crate::pool::layers::Layers;
 use crate::pool::removal;
 use crate::pool::sync::writer::GroupWriter;
@@ -44,12 +44,13 @@ fn allocated(layers: &Layers) -> u64 {
     [ClassKind::Normal, ClassKind::Special, ClassKind::Dedup].into_iter().map(|class| allocator.space_use(class).allocated).sum()
 }
 
-/// Begins a scrub of what was born after `after`, or the resilver that devices need.
+/// Begins a scrub of what was born after the group `after` and before `before` (0: up to now), or the resilver that devices need.
 #[doc(alias = "dsl_scan_setup_sync")]
-pub(super) fn begin(writer: &GroupWriter, after: u64, tx: &SyncTx<'_>) -> Result<()> {
+pub(super) fn begin(writer: &GroupWriter, after: u64, before: u64, tx: &SyncTx<'_>) -> Result<()> {
     let layers = writer.layers();
     let needing = caught_up_sync::needing(layers);
-    let missed: Vec<(u64, u64)> = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).collect();
+    let mut missed: Vec<(u64, u64)> = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).collect();
+    missed.extend(caught_up_sync::missed_by_spares(layers));
     let first = missed.iter().map(|(start, _)| start.saturating_sub(1)).min();
     // What was moved to a device later than it was born may be as old as the pool.
     let first = match first {
@@ -58,7 +59,7 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, tx: &SyncTx<'_>) -> Result
     };
     let (function, min_txg) = first.map_or((ScanFunction::Scrub, after), |first| (ScanFunction::Resilver, first));
     // All of a group that is written already is in the trees.
-    let max_txg = missed.iter().map(|(_, end)| (*end).min(tx.txg() + 1)).max().unwrap_or(tx.txg());
+    let max_txg = missed.iter().map(|(_, end)| (*end).min(tx.txg() + 1)).max().unwrap_or(if before == 0 { tx.txg() } else { before });
     let kind = if layers.meta().version() < VERSION_SCRUB { ObjectType::ZAP_OTHER } else { ObjectType::SCAN_QUEUE };
     let queue = layers.mos().zap_create(kind, tx)?;
     let mut record = ScanRecord::new(function, queue, min_txg, max_txg);
@@ -67,9 +68,13 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, tx: &SyncTx<'_>) -> Result
     store(layers, &record, tx)?;
     layers.vdevs.leaves().iter().for_each(|leaf| leaf.stats.scan_processed.store(0, Ordering::Relaxed));
     layers.mos().zap_remove(key::DIRECTORY, key::ERROR_SCRUB, tx)?;
+    writer.scans().set_error_scrub(None);
     // Damage may be there, too.
     writer.configuration().write_labels();
     let event = if function == ScanFunction::Resilver { "resilver_start" } else { "scrub_start" };
+    if function == ScanFunction::Resilver {
+        rebuild::forget_ended(writer, tx)?;
+    }
     writer.scans().begin(&record, needing.iter().map(|(_, leaf)| (leaf.guid(), leaf.failed_flushes())).collect(), event);
     let details = format!("func={} mintxg={min_txg} maxtxg={max_txg}", function.number());
     layers.dsl.record_event("scan setup", &details, tx)
@@ -105,7 +110,11 @@ pub(super) fn end(writer: &GroupWriter, mut record: ScanRecord, how: End, tx: &S
     let is_complete = how == End::Complete;
     if is_complete {
         if record.function == ScanFunction::Scrub {
-            layers.mos().zap_set_u64(key::DIRECTORY, key::LAST_SCRUBBED_TXG, record.max_txg, tx)?;
+            let last = layers.mos().zap_u64(key::DIRECTORY, key::LAST_SCRUBBED_TXG)?.unwrap_or(0);
+            // A scrub of some days may have left out what is between these and the last one.
+            if record.min_txg <= last {
+                layers.mos().zap_set_u64(key::DIRECTORY, key::LAST_SCRUBBED_TXG, record.max_txg.max(last), tx)?;
+            }
         }
         // What was freed and a checkpoint keeps was not looked at.
         if !layers.meta().features.is_active(Feature::PoolCheckpoint) {

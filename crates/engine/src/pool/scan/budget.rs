@@ -12,7 +12,7 @@ const MS: u64 = 1_000_000;
 const DIRTY_PERCENT: u64 = 30;
 
 /// The time that a piece has.
-pub(super) struct Budget<'a> {
+pub(in crate::pool) struct Budget<'a> {
     layers: &'a Layers,
     scans: &'a Scans,
     txg: Txg,
@@ -23,7 +23,7 @@ pub(super) struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    pub(super) fn new(layers: &'a Layers, scans: &'a Scans, txg: Txg, function: ScanFunction) -> Self {
+    pub(in crate::pool) fn new(layers: &'a Layers, scans: &'a Scans, txg: Txg, function: ScanFunction) -> Self {
         let (began, tunables) = (layers.context.host.now_ns(), &layers.context.tunables);
         let least = match function {
             ScanFunction::Scrub => Parameter::ScrubMinTime,
@@ -34,13 +34,13 @@ impl<'a> Budget<'a> {
     }
 
     /// Is the piece at its end after so many blocks?
-    pub(super) fn is_used_up(&self, blocks: u64) -> bool {
+    pub(in crate::pool) fn is_used_up(&self, blocks: u64) -> bool {
         let passed = self.layers.context.host.now_ns().saturating_sub(self.began);
         blocks >= self.blocks_max || passed >= self.least_ns && (passed >= self.layers.context.tunables.txg_timeout_ns() || self.is_waited_for())
     }
 
     /// Somebody waits for the group, or much waits for the next one.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(in crate::pool) fn is_waited_for(&self) -> bool {
         let context = &self.layers.context;
         let dirty_max = context.tunables.now(Parameter::DirtyDataMax) / 100 * DIRTY_PERCENT;
         self.scans.is_ending() || context.groups.wanted_txg() >= self.txg || context.dirty.total() > dirty_max || self.layers.vdevs.gate().failure().is_some()

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ondisk::scan::ScanRecord;
+use ondisk::scan::{ScanFunction, ScanRecord};
 
 use super::scans::{Coverage, Scans};
 use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::pool::devices::caught_up::caught_up;
+use crate::pool::devices::distributed;
 use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::{Leaf, LeafId, TopVdev};
@@ -22,6 +23,17 @@ pub(super) fn needing(layers: &Layers) -> Vec<(Arc<TopVdev>, Arc<Leaf>)> {
         leaves.into_iter().map(move |leaf| (top.clone(), leaf))
     };
     layers.vdevs.data_tops().into_iter().flat_map(of_top).collect()
+}
+
+/// Is there such a device, or a distributed spare that has not everything?
+pub(super) fn is_any_needing(layers: &Layers) -> bool {
+    !needing(layers).is_empty() || !missed_by_spares(layers).is_empty()
+}
+
+/// The groups that distributed spares have missed.
+pub(super) fn missed_by_spares(layers: &Layers) -> Vec<(u64, u64)> {
+    let tops = layers.vdevs.data_tops();
+    tops.iter().flat_map(|top| distributed::filling(layers, top)).flat_map(|spare| spare.missed).collect()
 }
 
 /// Notes which devices are not there while a piece of a scan is done: they miss what it writes.
@@ -83,6 +95,12 @@ pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>)
     }
     if changed {
         writer.configuration().set_dirty();
+    }
+    // What a spare lacks lies on any device.
+    let is_whole = coverage.wrong.lost.is_empty() && coverage.wrong.refused.is_empty() && !coverage.too_many_wrong && record.errors == 0;
+    if is_whole && record.function == ScanFunction::Resilver {
+        distributed::resilvered(layers, writer.configuration(), record.max_txg, &coverage.away, tx)?;
+        again |= missed_by_spares(layers).iter().any(|(_, end)| *end > record.max_txg);
     }
     caught_up(layers, writer.configuration(), tx)?;
     writer.configuration().sync(layers.meta(), tx)?;

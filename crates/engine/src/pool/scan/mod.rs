@@ -29,17 +29,20 @@ use std::sync::Arc;
 
 use super::sync::writer::GroupWriter;
 
-mod budget;
+pub(in crate::pool) mod budget;
 mod datasets_sync;
 mod begin_end_sync;
 mod collect;
+mod errors_sync;
 mod caught_up_sync;
 mod piece_sync;
 mod scans;
 pub(in crate::pool) mod verbs;
 mod window;
 
+pub(in crate::pool) use errors_sync::sync as sync_errors;
 pub(in crate::pool) use piece_sync::sync;
+pub use verbs::ScrubOf;
 pub use scans::ScanProgress;
 pub(in crate::pool) use scans::Scans;
 
@@ -75,9 +78,32 @@ pub(in crate::pool) fn begin_resilver(writer: &Arc<GroupWriter>) -> crate::error
 /// The MOS cannot be changed.
 pub(in crate::pool) fn begin_scrub_if_idle(writer: &GroupWriter, tx: &crate::dmu::SyncTx<'_>) -> crate::error::Result<()> {
     if begin_end_sync::load_running(writer.layers())?.is_none() {
-        begin_end_sync::begin(writer, 0, tx)?;
+        begin_end_sync::begin(writer, 0, 0, tx)?;
     }
     Ok(())
+}
+
+/// Gives up a scrub that is under way, in the sync thread: a device is being filled.
+///
+/// # Errors
+/// The MOS cannot be changed.
+pub(in crate::pool) fn cancel_scrub(writer: &GroupWriter, tx: &crate::dmu::SyncTx<'_>) -> crate::error::Result<()> {
+    match begin_end_sync::load_running(writer.layers())? {
+        Some(running) if !begin_end_sync::is_resilvering(&running) => begin_end_sync::end(writer, running, begin_end_sync::End::Canceled, tx),
+        _ => Ok(()),
+    }
+}
+
+/// Has a device missed something that a resilver can bring it?
+pub(in crate::pool) fn is_resilver_needed(layers: &super::layers::Layers) -> bool {
+    caught_up_sync::is_any_needing(layers)
+}
+
+/// Is a resilver under way, or about to be?
+#[doc(alias = "dsl_scan_resilver_scheduled")]
+pub(in crate::pool) fn is_resilvering(writer: &GroupWriter) -> bool {
+    let running = writer.scans().progress().is_some_and(|progress| begin_end_sync::is_resilvering(&progress.record));
+    running || writer.scans().resilver_wanted().is_some()
 }
 
 /// The devices whose resilver begins when the one that is under way is done.
@@ -101,10 +127,11 @@ pub(in crate::pool) fn open(writer: &Arc<GroupWriter>) -> crate::error::Result<(
     let record = begin_end_sync::load(layers)?;
     let is_resilver = record.as_ref().is_some_and(begin_end_sync::is_resilvering);
     writer.scans().open(record, layers.context.host.wall_clock().0);
-    if !is_resilver && !caught_up_sync::needing(layers).is_empty() {
+    if !is_resilver && caught_up_sync::is_any_needing(layers) {
         writer.scans().want_resilver();
     }
-    if writer.scans().is_active() {
+    writer.scans().set_error_scrub(errors_sync::load(layers)?);
+    if writer.scans().is_active() || writer.scans().is_scrubbing_errors() {
         writer.hasten();
     }
     Ok(())

@@ -8,7 +8,7 @@ use ondisk::scan::{ScanFunction, ScanRecord};
 
 use super::begin_end_sync::{End, begin, end, is_resilvering, load_running, store};
 use super::budget::Budget;
-use super::caught_up_sync::{is_served, needing, note_away};
+use super::caught_up_sync::{is_served, missed_by_spares, needing, note_away};
 use super::collect::Collector;
 use super::datasets_sync::Datasets;
 use super::window::Window;
@@ -20,7 +20,7 @@ use crate::tunables::Parameter;
 use crate::zio::ScanTally;
 
 /// A scan that makes no progress, as a tunable says, takes so long in each group.
-const SUSPENDED: Duration = Duration::from_millis(50);
+pub(super) const SUSPENDED: Duration = Duration::from_millis(50);
 
 /// Does a piece of the scan that is under way, and begins the one that is wanted. In the first pass, when the datasets of the group are written.
 #[doc(alias = "dsl_scan_sync")]
@@ -29,7 +29,9 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
     if !scans.is_active() {
         return Ok(());
     }
+    // A rebuild brings devices what they missed, and what it could not a resilver does, afterwards.
     if let Some(asked) = scans.resilver_wanted()
+        && !writer.rebuilds().is_active()
         && begin_resilver(writer, tx)?
     {
         scans.answer(asked);
@@ -103,13 +105,14 @@ fn is_far(writer: &GroupWriter) -> bool {
 fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<bool> {
     let (layers, scans) = (writer.layers(), writer.scans());
     let needing = needing(layers);
-    if needing.is_empty() {
+    let by_spares = missed_by_spares(layers);
+    if needing.is_empty() && by_spares.is_empty() {
         caught_up(layers, writer.configuration(), tx)?;
         writer.configuration().sync(layers.meta(), tx)?;
         return Ok(true);
     }
     // What a device may have missed of groups that are not written yet.
-    let last = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).map(|(_, end)| end).max();
+    let last = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).chain(by_spares.iter().copied()).map(|(_, end)| end).max();
     if last.is_some_and(|last| last > tx.txg() + 1) && scans.postpone() {
         return Ok(false);
     }
@@ -122,5 +125,5 @@ fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<bool> {
         }
         end(writer, running, End::Restarting, tx)?;
     }
-    begin(writer, 0, tx).map(|()| true)
+    begin(writer, 0, 0, tx).map(|()| true)
 }

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use ondisk::error_scrub::ErrorScrubRecord;
 use ondisk::scan::{ScanRecord, ScanState};
 use parking_lot::Mutex;
 
 use crate::host::HostRef;
+use crate::pool::error_log_sync::Damaged;
 use crate::sync::Executor;
 use crate::zio::NotRight;
 
@@ -63,6 +65,10 @@ struct State {
     events: Vec<&'static str>,
     /// Blocks of deduplication that were read.
     seen: HashSet<(u32, u64)>,
+    /// The last error scrub.
+    error_scrub: Option<ErrorScrubRecord>,
+    /// What the one that is under way has still to read; `None`: the log says it.
+    errors_left: Option<Vec<Damaged>>,
 }
 
 /// See the module.
@@ -178,9 +184,36 @@ impl Scans {
         change(&mut self.state.lock().coverage)
     }
 
+    /// The last error scrub.
+    pub(in crate::pool) fn error_scrub(&self) -> Option<ErrorScrubRecord> {
+        self.state.lock().error_scrub
+    }
+
+    pub(super) fn set_error_scrub(&self, record: Option<ErrorScrubRecord>) {
+        self.state.lock().error_scrub = record;
+    }
+
+    /// Has an error scrub something to do in the next group?
+    pub(in crate::pool) fn is_scrubbing_errors(&self) -> bool {
+        self.error_scrub().is_some_and(|record| record.is_running() && !record.is_paused) && !self.is_ending()
+    }
+
+    pub(super) fn take_errors_left(&self) -> Option<Vec<Damaged>> {
+        self.state.lock().errors_left.take()
+    }
+
+    pub(super) fn set_errors_left(&self, left: Option<Vec<Damaged>>) {
+        self.state.lock().errors_left = left;
+    }
+
     /// The last scan.
     pub(in crate::pool) fn progress(&self) -> Option<ScanProgress> {
         self.state.lock().progress.clone()
+    }
+
+    /// Something else happened that is told as what scans do.
+    pub(in crate::pool) fn note_event(&self, event: &'static str) {
+        self.state.lock().events.push(event);
     }
 
     /// What happened since this was last asked.
@@ -193,7 +226,7 @@ impl Scans {
         (self.active.load(Ordering::Acquire) || self.resilver_wanted().is_some()) && !self.is_ending()
     }
 
-    pub(super) fn want_resilver(&self) {
+    pub(in crate::pool) fn want_resilver(&self) {
         self.resilver_wanted.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -218,7 +251,7 @@ impl Scans {
     }
 
     /// The threads that read.
-    pub(super) fn readers(&self, host: &HostRef) -> &Executor {
+    pub(in crate::pool) fn readers(&self, host: &HostRef) -> &Executor {
         self.readers.get_or_init(|| Executor::new(host, "scan", READERS))
     }
 }

@@ -28,7 +28,7 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint::discard_sync;
 use crate::pool::devices::beside::detach;
 use crate::pool::devices::{dirty_time_log, removed};
-use crate::pool::{error_log_sync, expansion, removal, scan};
+use crate::pool::{error_log_sync, expansion, rebuild, removal, scan, time_log_sync};
 use crate::txg::Txg;
 use crate::vdev::label::{LabelSync, sync_labels};
 use crate::{bail, error};
@@ -71,6 +71,8 @@ impl GroupWriter {
             || self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
             || dirty_time_log::has_unsaved(&self.layers.vdevs)
             || self.scans.is_active()
+            || self.scans.is_scrubbing_errors()
+            || self.rebuilds.is_active() && !self.scans.is_ending()
             || discard_sync::is_discarding(self)
             || self.works.needs_groups()
             || self.expansion.is_active()
@@ -137,8 +139,11 @@ impl GroupWriter {
         space_maps.sync_pass(tx)?;
         if tx.pass == 1 {
             self.return_deferred(tx)?;
+            rebuild::sync(self, tx)?;
             scan::sync(self, tx)?;
+            scan::sync_errors(self, tx)?;
             self.works.sync(&self.layers, tx)?;
+            time_log_sync::sync(self, tx)?;
             error_log_sync::sync(&self.layers, self.scans.is_active(), tx)?;
         }
         Ok(())
@@ -246,7 +251,8 @@ impl GroupWriter {
         }
         self.layers.dsl.meta.mos.0.trim(txg);
         self.layers.dsl.close_idle_objsets();
-        if self.scans.is_active() || discard_sync::is_discarding(self) {
+        let is_rebuilding = self.rebuilds.is_active() && !self.scans.is_ending();
+        if self.scans.is_active() || self.scans.is_scrubbing_errors() || is_rebuilding || discard_sync::is_discarding(self) {
             self.hasten();
         }
         removal::group_done(self);

@@ -22,7 +22,9 @@ use crate::pool::layers::Layers;
 use crate::pool::leaf_work::Works;
 use crate::pool::expansion::Expansion;
 use crate::pool::removal::Removals;
+use crate::pool::rebuild::Rebuilds;
 use crate::pool::scan::Scans;
+use crate::pool::time_log_sync::GroupTimes;
 use crate::txg::Txg;
 
 /// For so many groups freed space waits.
@@ -42,6 +44,10 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) sync_lock: Mutex<()>,
     /// Scrubs and resilvers.
     pub(super) scans: Scans,
+    /// When groups were written.
+    pub(super) times: GroupTimes,
+    /// Sequential rebuilds.
+    pub(super) rebuilds: Rebuilds,
     /// Work on the free space of devices.
     pub(super) works: Works,
     /// What was freed two groups before this one can be used again, and no older.
@@ -67,6 +73,8 @@ impl GroupWriter {
             deferred,
             sync_lock: Mutex::new(()),
             scans: Scans::default(),
+            times: GroupTimes::default(),
+            rebuilds: Rebuilds::default(),
             works: Works::default(),
             released,
             expansion: Expansion::default(),
@@ -88,6 +96,16 @@ impl GroupWriter {
     /// Scrubs and resilvers.
     pub(in crate::pool) fn scans(&self) -> &Scans {
         &self.scans
+    }
+
+    /// When groups were written.
+    pub(in crate::pool) fn times(&self) -> &GroupTimes {
+        &self.times
+    }
+
+    /// Sequential rebuilds.
+    pub(in crate::pool) fn rebuilds(&self) -> &Rebuilds {
+        &self.rebuilds
     }
 
     /// Work on the free space of devices.

@@ -102,6 +102,8 @@ pub struct VdevStatus {
     pub write_errors: u64,
     pub checksum_errors: u64,
     pub scan_processed: u64,
+    /// Bytes that the last rebuild wrote here.
+    pub rebuild_processed: u64,
     pub self_healed: u64,
     pub reads: u64,
     pub writes: u64,

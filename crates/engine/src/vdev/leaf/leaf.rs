@@ -35,6 +35,8 @@ pub struct LeafStats {
     pub checksum_errors: AtomicU64,
     /// Bytes that the last scan wrote here.
     pub scan_processed: AtomicU64,
+    /// Bytes that the last rebuild wrote here.
+    pub rebuild_processed: AtomicU64,
     /// Bytes written over what was wrong or missing.
     pub self_healed: AtomicU64,
     /// Begun and not done.
@@ -56,6 +58,8 @@ pub struct Leaf {
     state: AtomicU8,
     reason: AtomicU8,
     behind: AtomicBool,
+    /// Whether the device could be told what is not needed, when it was there last.
+    trims: AtomicBool,
     /// Beginnings and ends of writes that are safe with a flush only.
     written: AtomicU64,
     /// As many of those as came before the last flush that worked.
@@ -104,6 +108,7 @@ impl Leaf {
         reason: Reason,
         writing_txg: Arc<AtomicU64>,
     ) -> Leaf {
+        let trims = disk.as_ref().is_some_and(|disk| disk.can_discard());
         Leaf {
             number,
             guid: AtomicU64::new(guid),
@@ -112,6 +117,7 @@ impl Leaf {
             state: AtomicU8::new(state as u8),
             reason: AtomicU8::new(reason as u8),
             behind: AtomicBool::new(false),
+            trims: AtomicBool::new(trims),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             failed_flushes: AtomicU64::new(0),
@@ -172,6 +178,7 @@ impl Leaf {
 
     /// It is used again, on what may be another device with the same contents.
     pub(crate) fn reopen(&self, disk: DiskRef) {
+        self.trims.store(disk.can_discard(), Relaxed);
         *self.disk.write() = Some(disk);
         self.stop(VdevState::Online, Reason::None);
     }
@@ -282,29 +289,25 @@ impl Leaf {
         self.note_missed(txg, txg + GROUPS);
     }
 
-    /// It has missed what was written from txg `start` on, before `end`. No range begins before one that was noted earlier.
+    /// It has missed what was written from txg `start` on, before `end`.
     pub(crate) fn note_missed(&self, start: u64, end: u64) {
         self.behind.store(true, Relaxed);
         let mut missing = self.missing.lock();
-        let changed = match missing.last_mut() {
-            Some((_, last)) if end <= *last => false,
-            Some((first, last)) if *first <= start && start <= *last => {
-                *last = end;
-                true
-            }
-            Some((_, last)) => {
-                let start = start.max(*last);
-                missing.push((start, end));
-                true
-            }
-            None => {
-                missing.push((start, end));
-                true
-            }
-        };
-        if changed {
-            self.unsaved.store(true, Relaxed);
+        if missing.iter().any(|(first, last)| *first <= start && end <= *last) {
+            return;
         }
+        // Ranges that touch become one.
+        let mut joined = (start, end);
+        missing.retain(|(first, last)| {
+            let is_apart = *last < start || end < *first;
+            if !is_apart {
+                joined = (joined.0.min(*first), joined.1.max(*last));
+            }
+            is_apart
+        });
+        let at = missing.partition_point(|(first, _)| *first < joined.0);
+        missing.insert(at, joined);
+        self.unsaved.store(true, Relaxed);
     }
 
     /// How it is for a reader that wants to read what was written in the group `birth`.
@@ -562,9 +565,9 @@ impl Leaf {
         self.with_disk("prepare", |disk| self.heed_flush(disk.prepare(at, length)))
     }
 
-    /// Can the device be told what is no longer needed?
+    /// Can the device be told what is no longer needed, or could it when it was there last?
     pub fn can_trim(&self) -> bool {
-        self.disk.read().as_ref().is_some_and(|disk| disk.can_discard())
+        self.trims.load(Relaxed)
     }
 
     /// Tells the device that nothing of a range is needed.

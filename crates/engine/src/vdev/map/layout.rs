@@ -1,6 +1,8 @@
 //! The tree of a top-level vdev, for I/O.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::draid::Draid;
 use super::expanded::{Narrow, Reflow, Widths};
@@ -37,6 +39,29 @@ impl Node {
             Node::Distributed { .. } => {}
         }
     }
+
+    /// As [`Node::leaves`], with those of the children that spares which have everything are; `left`: how many spares may still stand for one another.
+    fn leaves_with(&self, spares: &BTreeMap<u64, &Node>, left: usize, leaves: &mut Vec<u32>) {
+        match self {
+            Node::Leaf(leaf) => leaves.push(*leaf),
+            Node::Same(children) => children.iter().for_each(|child| child.leaves_with(spares, left, leaves)),
+            Node::Distributed { spare, is_behind: false } if left > 0 => {
+                if let Some(child) = spares.get(spare) {
+                    child.leaves_with(spares, left - 1, leaves);
+                }
+            }
+            Node::Distributed { .. } => {}
+        }
+    }
+
+    /// The distributed spares that have everything.
+    fn add_whole_spares(&self, spares: &mut BTreeSet<u64>) {
+        match self {
+            Node::Leaf(_) | Node::Distributed { is_behind: true, .. } => {}
+            Node::Same(children) => children.iter().for_each(|child| child.add_whole_spares(spares)),
+            Node::Distributed { spare, is_behind: false } => drop(spares.insert(*spare)),
+        }
+    }
 }
 
 /// How bytes lie on the children of a top-level vdev.
@@ -44,8 +69,12 @@ impl Node {
 enum Form {
     Same(Node),
     Raidz(Widths, u64, Vec<Node>),
-    Draid(Draid, Vec<Node>),
+    /// With the sets of columns, where spares have everything ([`Layout::column_sets`]).
+    Draid(Draid, Vec<Node>, Arc<[Columns]>),
 }
+
+/// The leaves of each column.
+pub type Columns = Vec<Vec<u32>>;
 
 /// A top-level vdev, as far as I/O and space go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +113,8 @@ impl Layout {
 
     /// A dRAID vdev of this number.
     pub fn draid(vdev: u32, ashift: u32, draid: Draid, children: Vec<Node>) -> Layout {
-        Layout { vdev, ashift, form: Form::Draid(draid, children) }
+        let sets = spared_columns(&draid, &children).into();
+        Layout { vdev, ashift, form: Form::Draid(draid, children, sets) }
     }
 
     /// Where `length` bytes at `offset` are that were written in the group `birth`.
@@ -115,7 +145,7 @@ impl Layout {
                 }
                 IoMap { rows, length, widths: (widths.first()..=children.len() as u64).rev().collect(), ..IoMap::default() }
             }
-            Form::Draid(draid, children) => {
+            Form::Draid(draid, children, _) => {
                 let rows = draid.rows(offset, length).into_iter();
                 IoMap { rows: rows.map(|parts| self.row(children, Some(draid), parts)).collect(), length, ..IoMap::default() }
             }
@@ -166,7 +196,7 @@ impl Layout {
     }
 
     /// The numbers of the leaves by column: of each set one leaf has to have what is written, except in as many as there is parity.
-    pub fn columns(&self) -> (Vec<Vec<u32>>, usize) {
+    pub fn columns(&self) -> (Columns, usize) {
         let leaves = |node: &Node| {
             let mut leaves = Vec::new();
             node.leaves(&mut leaves);
@@ -175,21 +205,67 @@ impl Layout {
         match &self.form {
             Form::Same(node) => (vec![leaves(node)], 0),
             Form::Raidz(_, parity, children) => (children.iter().map(leaves).collect(), *parity as usize),
-            Form::Draid(draid, children) => (children.iter().map(leaves).collect(), draid.shape().parity as usize),
+            Form::Draid(draid, children, _) => (children.iter().map(leaves).collect(), draid.shape().parity as usize),
         }
     }
 
-    /// Does a range that is no block lie as a range on each leaf? Not on dRAID, where each row has another order of the children, nor while sectors are moved to
-    /// a new one.
+    /// As [`Layout::columns`], where distributed spares have everything that stands in them, too: which leaves these are is another thing in each slice. So there are
+    /// several sets, and in each of them no more columns than there is parity may be lost.
+    pub fn column_sets(&self) -> Vec<Columns> {
+        match &self.form {
+            Form::Draid(_, _, sets) if !sets.is_empty() => sets.to_vec(),
+            _ => vec![self.columns().0],
+        }
+    }
+
+    /// Does a distributed spare stand in that has everything?
+    pub fn has_whole_spares(&self) -> bool {
+        matches!(&self.form, Form::Draid(_, _, sets) if !sets.is_empty())
+    }
+
+    /// Can everything be had although the columns are lost of which this says so?
+    pub fn tolerates(&self, is_lost: &dyn Fn(&Vec<u32>) -> bool) -> bool {
+        let (columns, parity) = self.columns();
+        let is_enough = |columns: &Columns| columns.iter().filter(|leaves| is_lost(leaves)).count() <= parity;
+        match &self.form {
+            Form::Draid(_, _, sets) if !sets.is_empty() => sets.iter().all(is_enough),
+            _ => is_enough(&columns),
+        }
+    }
+
+    /// Can it be rebuilt from its space maps, without block pointers?
+    #[doc(alias = "vdev_op_rebuild_asize")]
+    pub fn can_rebuild(&self) -> bool {
+        !matches!(self.form, Form::Raidz(..))
+    }
+
+    /// What is rebuilt at once of `allocated` bytes at `offset`, where a column has about `segment`: how much of them, and the bytes of data in it.
+    pub fn rebuild_piece(&self, offset: u64, allocated: u64, segment: u64) -> (u64, u64) {
+        match &self.form {
+            Form::Same(_) | Form::Raidz(..) => (allocated.min(segment), allocated.min(segment)),
+            Form::Draid(draid, ..) => draid.rebuild_piece(offset, allocated, segment),
+        }
+    }
+
+    /// Where a range of whole units of allocation that begins at `offset` must end to lie as a range on each leaf: on dRAID each group has other children.
+    pub fn range_end(&self, offset: u64) -> u64 {
+        match &self.form {
+            Form::Same(_) | Form::Raidz(..) => u64::MAX,
+            Form::Draid(draid, ..) => draid.group_end(offset),
+        }
+    }
+
+    /// Does a range that is no block lie as a range on each leaf ([`Layout::range_end`])? Not while sectors are moved to a new one.
     pub fn has_ranges(&self) -> bool {
         match &self.form {
             Form::Same(_) => true,
             Form::Raidz(widths, _, children) => widths.last() == children.len() as u64,
-            Form::Draid(..) => false,
+            Form::Draid(..) => true,
         }
     }
 
-    /// What of a range that is no block, but free or to be moved, lies on the leaf of this number: a range of the leaf. `None`: nothing.
+    /// What of a range that is no block, but free or to be moved, lies on the leaf of this number: a range of the leaf. Of one that is longer than [`Layout::range_end`] says
+    /// it is what encloses all of it. `None`: nothing.
     #[doc(alias = "vdev_xlate")]
     pub fn on_leaf(&self, leaf: u32, range: Range<u64>) -> Option<Range<u64>> {
         if !self.has_ranges() {
@@ -207,7 +283,7 @@ impl Layout {
                 let raidz = Raidz { width: children.len() as u64, parity: *parity, ashift: self.ashift };
                 Some(raidz.on_child(child as u64, &range))
             }
-            Form::Draid(..) => None,
+            Form::Draid(draid, children, _) => draid.on_child(children.iter().position(has)?, &range),
         };
         found.filter(|range| !range.is_empty())
     }
@@ -222,7 +298,7 @@ impl Layout {
         match &self.form {
             Form::Same(_) => 1,
             Form::Raidz(widths, parity, _) => widths.last() - parity,
-            Form::Draid(draid, _) => (draid.shape().disks() - draid.shape().parity).max(1),
+            Form::Draid(draid, ..) => (draid.shape().disks() - draid.shape().parity).max(1),
         }
     }
 
@@ -231,7 +307,7 @@ impl Layout {
         match &self.form {
             Form::Same(_) => asize,
             Form::Raidz(widths, ..) => asize.div_ceil(widths.last()),
-            Form::Draid(draid, _) => draid.leaf_bytes(asize),
+            Form::Draid(draid, ..) => draid.leaf_bytes(asize),
         }
     }
 
@@ -240,7 +316,7 @@ impl Layout {
         match &self.form {
             Form::Same(_) => leaf_bytes,
             Form::Raidz(widths, ..) => leaf_bytes.saturating_mul(widths.last()),
-            Form::Draid(draid, _) => draid.asize_of(leaf_bytes),
+            Form::Draid(draid, ..) => draid.asize_of(leaf_bytes),
         }
     }
 
@@ -249,7 +325,7 @@ impl Layout {
     pub fn allocation_bytes(&self) -> u64 {
         match &self.form {
             Form::Same(_) | Form::Raidz(..) => 1 << self.ashift,
-            Form::Draid(draid, _) => draid.line_bytes(),
+            Form::Draid(draid, ..) => draid.line_bytes(),
         }
     }
 
@@ -258,7 +334,7 @@ impl Layout {
     pub fn least_data(&self) -> u64 {
         match &self.form {
             Form::Same(_) | Form::Raidz(..) => 1 << self.ashift,
-            Form::Draid(draid, _) => draid.shape().data << self.ashift,
+            Form::Draid(draid, ..) => draid.shape().data << self.ashift,
         }
     }
 
@@ -268,7 +344,7 @@ impl Layout {
         match &self.form {
             Form::Same(_) => physical.next_multiple_of(1 << self.ashift),
             Form::Raidz(widths, parity, _) => Raidz { width: widths.of(birth), parity: *parity, ashift: self.ashift }.allocated_size(physical),
-            Form::Draid(draid, _) => draid.allocated_size(physical),
+            Form::Draid(draid, ..) => draid.allocated_size(physical),
         }
     }
 
@@ -276,6 +352,27 @@ impl Layout {
     pub fn deflated_size(&self, allocated: u64) -> u64 {
         deflated_size(allocated, |physical| self.allocated_size(physical, FIRST_BIRTH))
     }
+}
+
+/// The sets of columns of a dRAID vdev, where some of its spares have everything; else none.
+fn spared_columns(draid: &Draid, children: &[Node]) -> Vec<Columns> {
+    let mut spares = BTreeSet::new();
+    children.iter().for_each(|child| child.add_whole_spares(&mut spares));
+    if spares.is_empty() {
+        return Vec::new();
+    }
+    let spares: Vec<u64> = spares.into_iter().collect();
+    let set_of = |places: Vec<usize>| {
+        let stand_in: BTreeMap<u64, &Node> = spares.iter().copied().zip(places.iter().map(|child| &children[*child])).collect();
+        let is_column = |(child, _): &(usize, &Node)| !places.contains(child);
+        let leaves = |(_, node): (usize, &Node)| {
+            let mut leaves = Vec::new();
+            node.leaves_with(&stand_in, spares.len(), &mut leaves);
+            leaves
+        };
+        children.iter().enumerate().filter(is_column).map(leaves).collect()
+    };
+    draid.spare_places(&spares).into_iter().map(set_of).collect()
 }
 
 /// What `allocated` bytes count in quotas and statistics, where so much was allocated for a physical size when the vdev was made: without the

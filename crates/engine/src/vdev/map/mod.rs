@@ -44,7 +44,7 @@ mod tests;
 use transform::parity;
 
 pub use expanded::{Reflow, SCRATCH_BYTES, Widths};
-pub use layout::{Layout, Node, Wanted, deflated_size};
+pub use layout::{Columns, Layout, Node, Wanted, deflated_size};
 pub use mirror::View;
 pub use raidz::Raidz;
 pub use reading::{Answer, Ask, Reading, Verdict};

@@ -37,6 +37,21 @@ impl TopVdev {
         self.exchange(std::slice::from_ref(new), |_, config| config.with_beside(old, described, kind, group))
     }
 
+    /// Takes out the distributed spare of this guid.
+    ///
+    /// # Errors
+    /// `Unsupported`: it stands in for nothing. `Busy`: the others have not all that it has.
+    pub fn detach_distributed(&self, guid: u64) -> Result<()> {
+        self.exchange(&[], |members, config| {
+            let changed = config.without(guid)?;
+            let after = Members::new(&changed, members.leaves.clone());
+            if after.has_outage() && !members.has_outage() {
+                bail!(Busy, "the others have not all that a distributed spare has");
+            }
+            Ok(changed)
+        })
+    }
+
     /// Takes out the leaf of this guid, and returns it.
     ///
     /// # Errors

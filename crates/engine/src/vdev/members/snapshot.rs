@@ -42,9 +42,18 @@ impl Members {
     /// Would something that was written be nowhere if the leaf of this number were not there?
     #[doc(alias = "vdev_dtl_required")]
     pub fn needs(&self, number: u32) -> bool {
-        let (columns, parity) = self.layout.columns();
+        self.has_outage_without(Some(number))
+    }
+
+    /// Is something that was written nowhere?
+    pub(super) fn has_outage(&self) -> bool {
+        self.has_outage_without(None)
+    }
+
+    fn has_outage_without(&self, number: Option<u32>) -> bool {
         let of_leaf = |leaf: &u32| self.leaf(*leaf).map(|leaf| leaf.outage());
-        let others = |leaves: &Vec<u32>| -> Vec<Missed> { leaves.iter().filter(|leaf| **leaf != number).filter_map(of_leaf).collect() };
-        outage::has_outage(&columns.iter().map(others).collect::<Vec<_>>(), parity)
+        let others = |leaves: &Vec<u32>| -> Vec<Missed> { leaves.iter().filter(|leaf| Some(**leaf) != number).filter_map(of_leaf).collect() };
+        let parity = self.layout.columns().1;
+        self.layout.column_sets().iter().any(|columns| outage::has_outage(&columns.iter().map(others).collect::<Vec<_>>(), parity))
     }
 }

@@ -123,6 +123,10 @@ pub enum ScrubCommand {
     Begin,
     /// A scrub of what is younger than the last one.
     BeginFromLast,
+    /// A scrub of what was written between two times, in seconds since 1970; 0: from the beginning, or up to now.
+    BeginBetween(u64, u64),
+    /// What is known to be damaged is read again.
+    BeginErrors,
     /// A scrub is paused.
     Pause,
     /// A scrub is given up.

@@ -150,6 +150,9 @@ pub struct VdevStats {
     pub physical_ashift: u64,
     /// Bytes processed on it by the running scan.
     pub scan_processed: u64,
+    /// Bytes written to it by the running rebuild.
+    #[serde(default)]
+    pub rebuild_processed: u64,
     /// Waits for the running resilver to end before its own.
     pub resilver_deferred: bool,
     /// Bytes that only the checkpoint keeps.
@@ -308,6 +311,69 @@ pub struct ScanStatus {
     pub spent_paused: u64,
 }
 
+/// The last error scrub. Times in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorScrubStatus {
+    /// How far it is.
+    pub state: ScanState,
+    /// Begin.
+    pub start_time: u64,
+    /// End.
+    pub end_time: u64,
+    /// Blocks that are left.
+    pub to_examine: u64,
+    /// Blocks that were read again.
+    pub examined: u64,
+    /// Blocks that could not be read.
+    pub errors: u64,
+    /// It is paused.
+    pub is_paused: bool,
+}
+
+/// How a sequential rebuild is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RebuildState {
+    /// Under way.
+    Active,
+    /// Given up.
+    Canceled,
+    /// Done.
+    Complete,
+}
+
+/// The last sequential rebuild of a top-level vdev. Times in seconds since 1970, or milliseconds; sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RebuildStatus {
+    /// How it is.
+    pub state: RebuildState,
+    /// The number of the vdev.
+    pub vdev: u64,
+    /// Begin.
+    pub start_time: u64,
+    /// End.
+    pub end_time: u64,
+    /// For how long it was under way.
+    pub scan_time_ms: u64,
+    /// Bytes that were passed.
+    pub scanned: u64,
+    /// Bytes where a device needed something.
+    pub issued: u64,
+    /// Bytes written.
+    pub rebuilt: u64,
+    /// Bytes in all.
+    pub estimate: u64,
+    /// What could not be rebuilt.
+    pub errors: u64,
+    /// For how long it is under way since the last import, or its begin.
+    pub pass_time_ms: u64,
+    /// Bytes passed since then.
+    pub pass_scanned: u64,
+    /// Of these, bytes where a device needed something.
+    pub pass_issued: u64,
+    /// Bytes where none did.
+    pub pass_skipped: u64,
+}
+
 /// How a checkpoint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckpointState {
@@ -400,6 +466,12 @@ pub struct PoolStatus {
     pub spares: Vec<VdevStatus>,
     /// The last scan, if there was one.
     pub scan: Option<ScanStatus>,
+    /// The last error scrub, if no scrub has followed.
+    #[serde(default)]
+    pub error_scrub: Option<ErrorScrubStatus>,
+    /// The last sequential rebuild of each vdev that had one.
+    #[serde(default)]
+    pub rebuilds: Vec<RebuildStatus>,
     /// The checkpoint, if there is one.
     pub checkpoint: Option<CheckpointStatus>,
     /// The last removal of a top-level vdev, if there was one.

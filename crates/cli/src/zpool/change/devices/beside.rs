@@ -1,6 +1,6 @@
 //! `zpool attach`, `zpool replace`, `zpool detach`, `zpool online`, `zpool offline`, `zpool reopen`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tarnfs::control::{
@@ -10,7 +10,7 @@ use tarnfs::control::{
 use super::add::{ashift, open};
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::Options;
-use crate::zpool::spec::{pools, vdev_spec};
+use crate::zpool::spec::{draid_spec, pools, vdev_spec};
 
 /// How often a command looks that waits.
 const STEP: Duration = Duration::from_millis(200);
@@ -59,31 +59,9 @@ fn attach_or_replace(session: &mut Session<'_>, words: &[String], replace: bool)
         _ => return Err(session.misuse("too many arguments")),
     };
     let pool = open(session, name)?;
-    let specs = vdev_spec::parse(session, std::slice::from_ref(new), true)?;
-    let found = find(&pool.root, old);
-    // What is overwritten can be replaced in its place: its label tells.
-    let is_given_up = |vdev: &&VdevStatus| {
-        let in_place = specs.first().is_some_and(|spec| spec.path.is_some() && spec.path.as_deref() == vdev.path.as_deref().map(Path::new));
-        replace && (in_place || !matches!(vdev.state, VdevState::Healthy | VdevState::Degraded))
-    };
-    let given_up = found.filter(is_given_up).map(|vdev| vdev.guid);
     let action = if replace { format!("cannot replace {old} with {new}") } else { format!("cannot attach {new} to {old}") };
-    let [spec] = specs.as_slice() else {
-        let failure = Failure::with(FailureKind::BadVdevs, "new device must be a single disk");
-        session.failed(&action, &failure);
-        return Err(FAILED);
-    };
-    if !(replace && vdev_spec::is_spare_of(&pool, spec)) {
-        vdev_spec::check_one(session, spec, flags.force, given_up)?;
-    }
-    let verb = DeviceAttach {
-        device: old.clone(),
-        new: spec.path.clone().unwrap_or_default(),
-        replace,
-        force: flags.force,
-        sequential: flags.sequential,
-        ashift: flags.ashift,
-    };
+    let path = if replace && draid_spec::is_spare(new) { new.into() } else { device(session, &pool, (old, new), &flags, replace)? };
+    let verb = DeviceAttach { device: old.clone(), new: path, replace, force: flags.force, sequential: flags.sequential, ashift: flags.ashift };
     perform(session, name, DeviceVerb::Attach(verb)).map_err(|failure| {
         session.failed(&action, &failure);
         FAILED
@@ -92,6 +70,28 @@ fn attach_or_replace(session: &mut Session<'_>, words: &[String], replace: bool)
         wait_until(session, name, |pool| if replace { !is_replacing(pool) } else { !is_resilvering(pool) && !is_expanding(pool) })?;
     }
     Ok(0)
+}
+
+/// The path of the device that is to come in, if it may.
+fn device(session: &mut Session<'_>, pool: &PoolStatus, (old, new): (&String, &String), flags: &Flags, replace: bool) -> Result<PathBuf, Stop> {
+    let specs = vdev_spec::parse(session, std::slice::from_ref(new), true)?;
+    let found = find(&pool.root, old);
+    // What is overwritten can be replaced in its place: its label tells.
+    let is_given_up = |vdev: &&VdevStatus| {
+        let in_place = specs.first().is_some_and(|spec| spec.path.is_some() && spec.path.as_deref() == vdev.path.as_deref().map(Path::new));
+        replace && (in_place || !matches!(vdev.state, VdevState::Healthy | VdevState::Degraded))
+    };
+    let given_up = found.filter(is_given_up).map(|vdev| vdev.guid);
+    let [spec] = specs.as_slice() else {
+        let action = if replace { format!("cannot replace {old} with {new}") } else { format!("cannot attach {new} to {old}") };
+        let failure = Failure::with(FailureKind::BadVdevs, "new device must be a single disk");
+        session.failed(&action, &failure);
+        return Err(FAILED);
+    };
+    if !(replace && vdev_spec::is_spare_of(pool, spec)) {
+        vdev_spec::check_one(session, spec, flags.force, given_up)?;
+    }
+    Ok(spec.path.clone().unwrap_or_default())
 }
 
 fn perform(session: &mut Session<'_>, name: &str, verb: DeviceVerb) -> Result<(), Failure> {
@@ -108,7 +108,8 @@ pub(super) fn find<'a>(vdev: &'a VdevStatus, name: &str) -> Option<&'a VdevStatu
     vdev.children.iter().find_map(|child| find(child, name))
 }
 
-fn is_replacing(pool: &PoolStatus) -> bool {
+/// Does a device take the place of another, or a spare, and has not everything yet?
+pub(in crate::zpool) fn is_replacing(pool: &PoolStatus) -> bool {
     fn has(vdev: &VdevStatus, is_sought: &dyn Fn(&VdevStatus) -> bool) -> bool {
         is_sought(vdev) || vdev.children.iter().any(|child| has(child, is_sought))
     }
@@ -118,8 +119,9 @@ fn is_replacing(pool: &PoolStatus) -> bool {
 }
 
 fn is_resilvering(pool: &PoolStatus) -> bool {
-    use tarnfs::control::{ScanFunction, ScanState};
-    pool.scan.as_ref().is_some_and(|scan| scan.function == ScanFunction::Resilver && scan.state == ScanState::Scanning)
+    use tarnfs::control::{RebuildState, ScanFunction, ScanState};
+    let is_rebuilding = pool.rebuilds.iter().any(|rebuild| rebuild.state == RebuildState::Active);
+    is_rebuilding || pool.scan.as_ref().is_some_and(|scan| scan.function == ScanFunction::Resilver && scan.state == ScanState::Scanning)
 }
 
 fn is_expanding(pool: &PoolStatus) -> bool {

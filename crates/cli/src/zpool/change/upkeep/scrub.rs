@@ -6,6 +6,7 @@ use tarnfs::control::{PoolScrub, PoolState, PoolStatus, Request, ScanState, Scru
 
 use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::Options;
+use crate::text::units;
 use crate::zpool::spec::pools;
 
 const STEP: Duration = Duration::from_millis(300);
@@ -15,9 +16,17 @@ const EXCLUSIVE: [(char, char); 5] = [('s', 'p'), ('p', 'C'), ('s', 'C'), ('e', 
 
 pub(in crate::zpool) fn scrub(session: &mut Session<'_>, words: &[String]) -> Outcome {
     let mut options = Options::new(words, "aspweCE:S:", &[]);
-    let mut given = Vec::new();
+    let (mut given, mut dates) = (Vec::new(), (0, 0));
     for option in options.by_ref() {
-        given.push(option.map_err(|wrong| session.misuse(wrong))?.0);
+        let (letter, argument) = option.map_err(|wrong| session.misuse(wrong))?;
+        let argument = argument.unwrap_or_default();
+        match letter {
+            'S' => dates.0 = date(session, &argument, false)?,
+            // What is scrubbed is rather more than less.
+            'E' => dates.1 = date(session, &argument, true)?,
+            _ => {}
+        }
+        given.push(letter);
     }
     let has = |letter: char| given.contains(&letter);
     for (one, other) in EXCLUSIVE {
@@ -25,12 +34,14 @@ pub(in crate::zpool) fn scrub(session: &mut Session<'_>, words: &[String]) -> Ou
             return Err(session.misuse(format_args!("invalid option combination: -{one} and -{other} are mutually exclusive")));
         }
     }
+    if dates != (0, 0) && (has('p') || has('C')) {
+        return Err(session.misuse("invalid option combination: start/end date is available only with normal scrub"));
+    }
+    if dates.0 != 0 && dates.1 != 0 && dates.0 > dates.1 {
+        return Err(session.misuse("invalid arguments: end date has to be later than start date"));
+    }
     if has('w') && (has('p') || has('s')) {
         return Err(session.misuse("invalid option combination: -w cannot be used with -p or -s"));
-    }
-    if let Some((letter, instead)) = [('e', "'zpool scrub' reads everything"), ('S', "'zpool scrub -C' goes on from the last one"), ('E', "'zpool scrub -C' goes on from the last one")].into_iter().find(|(letter, _)| has(*letter)) {
-        complain!(session, "zpool scrub: -{letter} is not yet supported by this version of tarn: {instead}");
-        return Ok(1);
     }
     let operands = options.operands();
     if operands.is_empty() && !has('a') {
@@ -40,9 +51,19 @@ pub(in crate::zpool) fn scrub(session: &mut Session<'_>, words: &[String]) -> Ou
         () if has('p') => ScrubCommand::Pause,
         () if has('s') => ScrubCommand::Stop,
         () if has('C') => ScrubCommand::BeginFromLast,
+        () if has('e') => ScrubCommand::BeginErrors,
+        () if dates != (0, 0) => ScrubCommand::BeginBetween(dates.0, dates.1),
         () => ScrubCommand::Begin,
     };
     each(session, if has('a') { &[] } else { &operands }, command, has('w'))
+}
+
+/// A day, or a minute of it, in seconds since 1970; its end with `up`.
+fn date(session: &mut Session<'_>, text: &str, up: bool) -> Result<u64, Stop> {
+    match units::parse_date(text, &session.zone.clone()) {
+        Some((begin, length)) => Ok(begin + if up { length } else { 0 }),
+        None => Err(session.misuse("Failed to parse the date.")),
+    }
 }
 
 pub(in crate::zpool) fn resilver(session: &mut Session<'_>, words: &[String]) -> Outcome {
@@ -79,7 +100,7 @@ fn each(session: &mut Session<'_>, names: &[String], command: ScrubCommand, wait
 fn one(session: &mut Session<'_>, status: &PoolStatus, command: ScrubCommand) -> bool {
     let name = &status.name;
     let action = match command {
-        ScrubCommand::Begin | ScrubCommand::BeginFromLast => "cannot scrub",
+        ScrubCommand::BeginErrors | ScrubCommand::Begin | ScrubCommand::BeginFromLast | ScrubCommand::BeginBetween(..) => "cannot scrub",
         ScrubCommand::Pause => "cannot pause scrubbing",
         ScrubCommand::Stop => "cannot cancel scrubbing",
         ScrubCommand::Resilver => "cannot restart resilver on",
@@ -88,7 +109,7 @@ fn one(session: &mut Session<'_>, status: &PoolStatus, command: ScrubCommand) ->
         session.failed(format_args!("{action} {name}"), &failure);
         return false;
     }
-    if status.checkpoint.is_some() && matches!(command, ScrubCommand::Begin | ScrubCommand::BeginFromLast) {
+    if status.checkpoint.is_some() && matches!(command, ScrubCommand::Begin | ScrubCommand::BeginFromLast | ScrubCommand::BeginBetween(..)) {
         say!(session, "warning: will not scrub state that belongs to the checkpoint of pool '{name}'");
     }
     true
@@ -102,7 +123,8 @@ fn wait(session: &mut Session<'_>, name: &str) -> Result<(), Stop> {
             return Err(Stop::Code(code));
         }
         let is_running = |status: &PoolStatus| status.scan.as_ref().is_some_and(|scan| scan.state == ScanState::Scanning && scan.pause_time == 0);
-        if !found.iter().any(is_running) {
+        let reads_errors = |status: &PoolStatus| status.error_scrub.as_ref().is_some_and(|scrub| scrub.state == ScanState::Scanning && !scrub.is_paused);
+        if !found.iter().any(|status| is_running(status) || reads_errors(status)) {
             return Ok(());
         }
         std::thread::sleep(STEP);

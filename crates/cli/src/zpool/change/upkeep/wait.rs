@@ -7,10 +7,11 @@
 use std::time::{Duration, Instant};
 
 use tarnfs::control::{
-    CheckpointState, FailureKind, LeafWorkState, LeafWorkStatus, PoolSelect, Request, ScanFunction, ScanState, Value, VdevStats, VdevStatus, Wanted,
+    CheckpointState, FailureKind, LeafWorkState, LeafWorkStatus, PoolSelect, RebuildState, Request, ScanFunction, ScanState, Value, VdevStats, VdevStatus, Wanted,
 };
 
 use super::open;
+use crate::zpool::change::devices::beside::is_replacing;
 use crate::session::{Outcome, Session, Stop, say};
 use crate::text::getopt::Options;
 use crate::text::units::nice_number;
@@ -109,6 +110,9 @@ fn going_on(session: &mut Session<'_>, name: &str) -> Result<Vec<(&'static str, 
         Err(failure) => return Err(session.failed(format_args!("cannot wait for '{name}'"), &failure)),
     };
     let Some(status) = status else { return Ok(Vec::new()) };
+    let is_replacing = is_replacing(&status);
+    let rebuilding = status.rebuilds.iter().filter(|rebuild| rebuild.state == RebuildState::Active);
+    let to_rebuild = rebuilding.map(|rebuild| rebuild.estimate.saturating_sub(rebuild.rebuilt)).reduce(|one, other| one + other);
     let mut left = Vec::new();
     if let Some(checkpoint) = status.checkpoint.filter(|checkpoint| checkpoint.state == CheckpointState::Discarding) {
         left.push(("discard", checkpoint.space));
@@ -119,6 +123,12 @@ fn going_on(session: &mut Session<'_>, name: &str) -> Result<Vec<(&'static str, 
     }
     if let Some(removal) = status.removal.filter(|removal| removal.state == ScanState::Scanning) {
         left.push(("remove", removal.to_copy.saturating_sub(removal.copied)));
+    }
+    if let Some(bytes) = to_rebuild.filter(|_| left.iter().all(|(activity, _)| *activity != "resilver")) {
+        left.push(("resilver", bytes));
+    }
+    if is_replacing {
+        left.push(("replace", left.iter().find(|(activity, _)| *activity == "resilver").map_or(0, |(_, bytes)| *bytes)));
     }
     if let Some(expansion) = status.expansion.filter(|expansion| expansion.state == ScanState::Scanning) {
         left.push(("raidz_expand", expansion.to_move.saturating_sub(expansion.moved)));

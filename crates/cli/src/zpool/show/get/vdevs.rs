@@ -79,6 +79,7 @@ impl Shown<'_> {
         match property.name {
             "raidz_expanding" if !matches!(self.vdev.kind, VdevKind::Raidz { .. }) => return None,
             "sit_out" if !self.is_column() => return None,
+            "autosit" if self.vdev.kind == VdevKind::Root => return None,
             "trim_support" if !self.is_leaf() => return Some(("-".to_owned(), Source::None)),
             _ => {}
         }

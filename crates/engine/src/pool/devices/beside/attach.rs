@@ -4,27 +4,28 @@
 //! The new device gets labels without a txg first, so that a crash leaves a device that belongs to no pool. One group then changes the
 //! description of the top-level vdev, and what it consists of: from there on each write goes to the new device, too. It is behind:
 //! it has missed every group up to the ones that are open when it comes in, whose writes may have begun without it. A resilver
-//! brings it what it missed, and ends a replacement ([`crate::pool::devices::caught_up`]).
+//! brings it what it missed, or a rebuild, if that is wanted, and ends a replacement ([`crate::pool::devices::caught_up`]).
 
 use std::sync::Arc;
 
 use crate::dmu::SyncTx;
 use crate::error::{Result, Within};
-use crate::pool::checkpoint;
+use crate::pool::{checkpoint, rebuild};
 use crate::pool::devices::auxiliary::Auxiliary;
 use crate::pool::devices::{in_one_group, vdev_zaps};
 use crate::pool::layers::Layers;
-use crate::pool::scan::begin_resilver;
+use crate::pool::scan::{self, begin_resilver};
 use crate::pool::sync::writer::GroupWriter;
 use crate::txg::TXG_INITIAL;
 use crate::vdev::label::init_labels;
 use crate::vdev::{Leaf, NewLeaf, TopVdev, VdevConfig, VdevKind, key};
 use crate::{bail, error};
+use ondisk::feature::Feature;
 use ondisk::label;
 
 /// Groups that are under way at the same time: of these a write may have begun before the device came in.
 #[doc(alias = "TXG_CONCURRENT_STATES")]
-const GROUPS_UNDER_WAY: u64 = 3;
+pub(in crate::pool) const GROUPS_UNDER_WAY: u64 = 3;
 /// Pool version from which a device that is being replaced can be replaced again.
 const VERSION_MULTI_REPLACE: u64 = 20;
 /// Why nothing comes beside a device that has something beside it.
@@ -59,18 +60,61 @@ impl Beside {
     }
 }
 
+/// How a device that comes in gets what it has missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// By a resilver, which knows of each block whether it is right.
+    Healing,
+    /// By a rebuild, which goes through the devices from the beginning to the end; a scrub follows.
+    Sequential,
+}
+
+impl Fill {
+    /// What the description says of the device meanwhile: the group in which it came in.
+    pub(in crate::pool) fn key(self) -> &'static str {
+        match self {
+            Fill::Healing => key::RESILVER_TXG,
+            Fill::Sequential => key::REBUILD_TXG,
+        }
+    }
+}
+
+/// Refuses what cannot be done to a vdev now, or never. `replaces`: the device takes the place of another.
+///
+/// # Errors
+/// `Busy`: devices are being filled in another way. `Unsupported`: the vdev, or the pool, has no rebuilds.
+pub(in crate::pool) fn check_fill(writer: &GroupWriter, top: &TopVdev, fill: Fill, replaces: bool) -> Result<()> {
+    if fill == Fill::Healing {
+        if writer.rebuilds().is_active() {
+            bail!(Busy, "currently sequentially resilvering");
+        }
+        return Ok(());
+    }
+    let is_enabled = writer.layers().meta().features.is_enabled(Feature::DeviceRebuild);
+    if is_enabled && scan::is_resilvering(writer) {
+        bail!(Busy, "currently resilvering");
+    }
+    let has_rebuilds = top.kind().is_leaf() || matches!(top.kind(), VdevKind::Mirror | VdevKind::Draid);
+    match (is_enabled && top.zap() != 0 && has_rebuilds, replaces) {
+        (true, _) => Ok(()),
+        (false, true) => bail!(Unsupported, "only mirror and dRAID vdevs support sequential reconstruction"),
+        (false, false) if !is_enabled => bail!(Unsupported, "device_rebuild feature must be enabled in order to use sequential reconstruction"),
+        (false, false) => bail!(Unsupported, "can only attach to mirrors and top-level disks"),
+    }
+}
+
 /// Puts a device beside that of guid `old`, and returns when it is written to; what it missed it gets later. One call at a time.
 ///
 /// # Errors
 /// `Unsupported`: nothing can be put there. `Invalid`: it is too small, or its sectors are too large. The pool is what it was.
 #[doc(alias = "spa_vdev_attach")]
-pub(in crate::pool) fn attach(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {
+pub(in crate::pool) fn attach(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, (how, fill): (Beside, Fill), ashift: Option<u32>) -> Result<()> {
     let name = writer.configuration().name();
-    attach_device(writer, old, new, how, ashift).within(|| format!("pool {name}"))?;
-    begin_resilver(writer)
+    attach_device(writer, old, new, (how, fill), ashift).within(|| format!("pool {name}"))?;
+    if fill == Fill::Healing { begin_resilver(writer) } else { Ok(()) }
 }
 
-fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside, ashift: Option<u32>) -> Result<()> {
+fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, (how, fill): (Beside, Fill), ashift: Option<u32>) -> Result<()> {
     let (layers, configuration) = (writer.layers(), writer.configuration());
     if layers.is_read_only() || layers.space_maps.is_none() {
         bail!(ReadOnly, "it is read-only");
@@ -79,7 +123,8 @@ fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside,
     if writer.removals().is_active() {
         bail!(Busy, "device removal in progress");
     }
-    let Some((top, _)) = layers.vdevs.find_leaf(old) else { bail!(NotFound, "no device has guid {old}") };
+    let Some((top, _)) = layers.vdevs.find_described(old) else { bail!(NotFound, "no device has guid {old}") };
+    check_fill(writer, &top, fill, how != Beside::Mirror)?;
     check_place(&top.config(), old, how, configuration.get().version)?;
     if let Beside::Spare(guid) = how {
         check_spare(layers, &top, guid, &new)?;
@@ -96,7 +141,7 @@ fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, how: Beside,
     let txg = layers.context.groups.open_txg();
     init_labels(&*disk, &configuration.get().first_label(&layers.vdevs, &top, &leaf, txg))?;
     in_one_group(writer, move |writer, tx| {
-        let joining = Joining { top, leaf, described, group, old, how, shown };
+        let joining = Joining { top, leaf, described, group, old, how, fill, shown };
         joining.join(writer, tx)
     })
 }
@@ -110,6 +155,7 @@ struct Joining {
     group: u64,
     old: u64,
     how: Beside,
+    fill: Fill,
     /// Its path.
     shown: String,
 }
@@ -122,7 +168,7 @@ impl Joining {
         let Some(replaced) = before.find(self.old).map(VdevConfig::display_name) else {
             return Ok(Err(error!(NotFound, "no device has guid {}", self.old)));
         };
-        self.described.set(key::RESILVER_TXG, tx.txg());
+        self.described.set(self.fill.key(), tx.txg());
         if let Err(refused) = self.top.attach_leaf(self.old, &self.leaf, self.described, self.how.kind(), self.group) {
             return Ok(Err(refused));
         }
@@ -131,13 +177,19 @@ impl Joining {
             vdev_zaps::create_of_leaf(layers.mos(), &self.top, self.leaf.guid(), tx)?;
         }
         configuration.set_dirty();
+        if self.fill == Fill::Sequential {
+            rebuild::begin(writer, &self.top, tx)?;
+        }
         layers.dsl.record_event("vdev attach", &self.how.event(&self.shown, &replaced), tx)?;
         Ok(Ok(()))
     }
 }
 
 /// Refuses places where no device can be put.
-fn check_place(top: &VdevConfig, old: u64, how: Beside, version: u64) -> Result<()> {
+///
+/// # Errors
+/// `Unsupported`: why not.
+pub(in crate::pool) fn check_place(top: &VdevConfig, old: u64, how: Beside, version: u64) -> Result<()> {
     let group = top.parent_of(old);
     let is_spare = top.find(old).is_some_and(|old| old.flag(key::IS_SPARE));
     let in_spare = group.and_then(|group| top.parent_of(group.guid)).is_some_and(|outer| outer.kind == VdevKind::Spare);

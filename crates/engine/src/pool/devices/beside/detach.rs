@@ -19,11 +19,11 @@ use crate::pool::checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::devices::auxiliary::{self, AuxiliaryKind};
 use crate::pool::devices::caught_up::caught_up;
-use crate::pool::devices::{in_one_group, vdev_zaps};
+use crate::pool::devices::{distributed, in_one_group, vdev_zaps};
 use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::{clear_labels, init_labels, write_uberblock};
-use crate::vdev::{Departing, Leaf, TopVdev, VdevConfig, key};
+use crate::vdev::{Departing, Leaf, TopVdev, VdevConfig, VdevKind, key};
 
 /// How long until it looks again whether a vdev is still read, and how often.
 const READERS_PAUSE: Duration = Duration::from_millis(5);
@@ -45,7 +45,7 @@ fn detach_device(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
         bail!(ReadOnly, "it is read-only");
     }
     checkpoint::refuse_change(layers)?;
-    let Some((top, _)) = layers.vdevs.find_leaf(guid) else { bail!(NotFound, "no device has guid {guid}") };
+    let Some((top, _)) = layers.vdevs.find_described(guid) else { bail!(NotFound, "no device has guid {guid}") };
     in_one_group(writer, move |writer, tx| {
         let (layers, configuration) = (writer.layers(), writer.configuration());
         let has_spare = top.config().spare_for_good(guid).is_some();
@@ -63,6 +63,9 @@ fn detach_device(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
 /// Takes a device out, in the sync thread. The inner error is a refusal: nothing has changed.
 pub(in crate::pool) fn take_out(layers: &Layers, configuration: &Configuration, top: &TopVdev, guid: u64, tx: &SyncTx<'_>) -> Result<Result<()>> {
     let before = top.config();
+    if let Some(gone) = before.find(guid).filter(|gone| gone.kind == VdevKind::DraidSpare) {
+        return distributed::take_out(layers, configuration, top, gone, tx);
+    }
     let taken = take(layers, configuration, top, guid, tx)?;
     Ok(taken.map(|leaf| layers.vdevs.departures().note(departing(configuration, top, before.find(guid), leaf))))
 }

@@ -13,6 +13,8 @@
 
 mod seeds;
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::Content;
@@ -154,6 +156,55 @@ impl Draid {
         self.child(slice, self.shape.children - 1 - spare.min(self.shape.spares.saturating_sub(1)))
     }
 
+    /// The children that these spares are, in each way that there is in some slice.
+    pub(super) fn spare_places(&self, spares: &[u64]) -> BTreeSet<Vec<usize>> {
+        let slices = self.orders.len() as u64;
+        let height = self.rows_of_slice() * ROW_BYTES;
+        (0..slices).map(|slice| spares.iter().map(|spare| self.spare_child(*spare, slice * height)).collect()).collect()
+    }
+
+    /// See [`Layout::rebuild_piece`](super::Layout::rebuild_piece): whole lines of one group.
+    #[doc(alias = "vdev_draid_rebuild_asize")]
+    pub(super) fn rebuild_piece(&self, offset: u64, allocated: u64, segment: u64) -> (u64, u64) {
+        let group_left = self.group_bytes() - offset % self.group_bytes();
+        // No more data than the largest block has.
+        let most = (segment.min(ROW_BYTES / self.shape.data) >> self.ashift).max(1);
+        let lines = most.min(allocated.min(group_left) / self.line_bytes());
+        (lines * self.line_bytes(), (lines * self.shape.data) << self.ashift)
+    }
+
+    /// Where the group ends in which `offset` lies.
+    pub(super) fn group_end(&self, offset: u64) -> u64 {
+        (offset / self.group_bytes() + 1) * self.group_bytes()
+    }
+
+    /// What of a range of whole lines lies on a child: from the first group in which there is something to the last.
+    #[doc(alias = "vdev_draid_xlate")]
+    pub(super) fn on_child(&self, child: usize, range: &Range<u64>) -> Option<Range<u64>> {
+        let (mut found, mut at): (Option<Range<u64>>, u64) = (None, range.start);
+        while at < range.end {
+            let end = range.end.min(self.group_end(at));
+            if let Some(own) = self.in_group(child, at, end) {
+                found = Some(found.map_or(own.start, |found| found.start)..own.end);
+            }
+            at = end;
+        }
+        found
+    }
+
+    /// What of a range of one group lies on a child.
+    fn in_group(&self, child: usize, start: u64, end: u64) -> Option<Range<u64>> {
+        let disks = self.shape.disks();
+        let group = start / self.group_bytes();
+        let slice = group / self.shape.groups;
+        let first = group % self.shape.groups * self.shape.width();
+        let place = (first % disks..first % disks + self.shape.width()).find(|place| self.child(slice, place % disks) == child)?;
+        let row = slice * self.rows_of_slice() + first / disks + place / disks;
+        let lines = |offset: u64| (offset - group * self.group_bytes()).div_ceil(self.line_bytes()) << self.ashift;
+        let own = row * ROW_BYTES + lines(start)..row * ROW_BYTES + lines(end);
+        Some(own).filter(|own| !own.is_empty())
+    }
+
     /// The rows of columns, parity first, of `length` bytes at `offset`: two where a group ends in the middle.
     #[doc(alias = "vdev_draid_map_alloc_row")]
     pub(super) fn rows(&self, offset: u64, length: usize) -> Vec<Vec<Part>> {
@@ -173,7 +224,7 @@ impl Draid {
     }
 
     /// The columns of a part of the buffer that lies in one group.
-    fn row(&self, offset: u64, range: std::ops::Range<usize>) -> Vec<Part> {
+    fn row(&self, offset: u64, range: Range<usize>) -> Vec<Part> {
         let Shape { data, parity, .. } = self.shape;
         let (width, disks) = (self.shape.width(), self.shape.disks());
         let sector = 1_u64 << self.ashift;

@@ -104,3 +104,48 @@ fn a_block_is_as_wide_as_its_group() {
         assert_eq!(heights << draid.ashift, lines << (2 * draid.ashift));
     }
 }
+
+/// What of a range lies on each child is what its lines have there, and ranges of a child ascend with those of the vdev.
+#[test]
+fn ranges_on_children_are_those_of_their_lines() {
+    let mut random = ChaCha8Rng::seed_from_u64(33);
+    for _ in 0..200 {
+        let (parity, data) = (random.random_range(1..4), random.random_range(1..9));
+        let draid = Draid::new(shape(parity, data, parity + data + random.random_range(1..6), 1), 12);
+        let (line, group) = (draid.line_bytes(), draid.group_bytes());
+        let mut ends = vec![0; draid.shape.children as usize];
+        for number in 0..2 * draid.shape.groups + 3 {
+            let start = number * group + random.random_range(0..3) * line;
+            let end = (start + random.random_range(1..5) * line).min(draid.group_end(start));
+            let rows = draid.rows(start, ((end - start) / line * data) as usize * 4096);
+            let [row] = rows.as_slice() else { panic!("one group") };
+            for child in 0..draid.shape.children as usize {
+                let part = row.iter().find(|part| part.child == child).map(|part| part.offset..part.offset + part.length as u64);
+                assert_eq!(draid.on_child(child, &(start..end)), part, "child {child} of {:?}", draid.shape);
+                if let Some(part) = part {
+                    assert!(part.start >= ends[child], "they ascend");
+                    ends[child] = part.end;
+                }
+            }
+        }
+    }
+}
+
+/// Where a spare stands in, as many disks may be lost as before; and each set of columns leaves out the child that is the spare there.
+#[test]
+fn a_spare_that_has_everything_makes_up_for_its_disk() {
+    use crate::vdev::map::{Layout, Node};
+    let draid = || Draid::new(shape(1, 3, 6, 1), 12);
+    let children = |is_behind| {
+        let spared = Node::Same(vec![Node::Leaf(0), Node::Distributed { spare: 0, is_behind }]);
+        std::iter::once(spared).chain((1..6).map(Node::Leaf)).collect::<Vec<_>>()
+    };
+    let survives = |layout: &Layout, lost: &[u32]| layout.tolerates(&|leaves: &Vec<u32>| leaves.iter().all(|leaf| lost.contains(leaf)));
+    let (whole, filling) = (Layout::draid(0, 12, draid(), children(false)), Layout::draid(0, 12, draid(), children(true)));
+    assert_eq!((filling.column_sets().len(), whole.column_sets().len()), (1, 6));
+    assert!(whole.column_sets().iter().all(|columns| columns.len() == 5));
+    for other in 1..6 {
+        assert!(survives(&whole, &[0, other]) && !survives(&filling, &[0, other]), "{other}");
+        assert!(survives(&whole, &[other]) && !survives(&whole, &[other, other % 5 + 1]), "{other}");
+    }
+}

@@ -1,10 +1,10 @@
 //! What the agent does about a device. It waits for groups.
 
 use disk::{Disk, DiskKind, DiskRef};
-use engine::error::ErrorKind;
-use engine::pool::{Beside, Stopped};
+use engine::error::{Error, ErrorKind, Result};
+use engine::pool::{Beside, Fill, Stopped};
 use engine::pool::import::discover;
-use engine::vdev::{NewLeaf, VdevState};
+use engine::vdev::{NewLeaf, VdevConfig, VdevState};
 use ondisk::label;
 
 use super::super::zpool::devices::auxiliary::spare_leaf;
@@ -52,27 +52,45 @@ fn does_answer(disk: &dyn Disk) -> bool {
 }
 
 /// The first spare that can come in does.
-fn spare(imported: &Imported, guid: u64, spares: Vec<(u64, DiskRef)>) {
+fn spare(imported: &Imported, guid: u64, spares: Vec<(u64, Option<DiskRef>)>) {
     let engine = imported.pool.engine();
     let (pool, name) = (engine.name(), name_of(imported, guid));
-    let ashift = engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok()).filter(|ashift| *ashift != 0);
+    let mut is_busy = false;
     for (spare, disk) in spares {
         // It came in for another device a moment ago.
-        if engine.vdevs.find_leaf(spare).is_some() {
+        if engine.vdevs.find_described(spare).is_some() {
             continue;
         }
-        let Ok(leaf) = spare_leaf(engine, spare, disk) else { continue };
-        let shown = leaf.path.clone();
-        match engine.attach_device(guid, leaf, Beside::Spare(spare), ashift) {
+        let shown = spare_name(imported, spare);
+        match come_in(imported, guid, spare, disk) {
             Ok(()) => {
                 tracing::warn!("pool {pool}: the spare {shown} stands in for {name}");
                 imported.agent.note("sysevent.fs.zfs.vdev_spare", spare);
                 imported.agent.note("sysevent.fs.zfs.vdev_attach", spare);
                 return;
             }
+            Err(error) if error.kind() == ErrorKind::Busy => is_busy = true,
             Err(error) => tracing::warn!("pool {pool}: the spare {shown} cannot stand in for {name}: {error}"),
         }
     }
+    // Devices are being filled in another way, until then.
+    if is_busy {
+        imported.agent.seek_again(guid);
+    }
+}
+
+fn spare_name(imported: &Imported, spare: u64) -> String {
+    let listed = imported.pool.engine().auxiliary().map(|listed| listed.spares).unwrap_or_default();
+    listed.iter().find(|listed| listed.guid == spare).map_or_else(|| spare.to_string(), VdevConfig::display_name)
+}
+
+/// Lets a spare stand in for a device.
+fn come_in(imported: &Imported, guid: u64, spare: u64, disk: Option<DiskRef>) -> Result<()> {
+    let engine = imported.pool.engine();
+    let Some(disk) = disk else { return engine.attach_distributed(guid, spare, Fill::Sequential) };
+    let ashift = engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok()).filter(|ashift| *ashift != 0);
+    let leaf = spare_leaf(engine, spare, disk).map_err(|failure| Error::new(ErrorKind::NotFound, failure.message))?;
+    engine.attach_device(guid, leaf, Beside::Spare(spare), ashift)
 }
 
 /// Something is where a device should be that is lost.

@@ -33,8 +33,9 @@ pub(super) fn is_covered(tree: &VdevConfig, guid: u64, is_open: &dyn Fn(u64) -> 
     let mut inner = guid;
     while let Some(group) = tree.parent_of(inner) {
         let is_pair = matches!(group.kind, VdevKind::Replacing | VdevKind::Spare);
-        let others = group.children.iter().filter(|child| child.guid != inner);
-        if is_pair && others.flat_map(VdevConfig::leaves).any(|leaf| is_open(leaf.guid)) {
+        let mut others = group.children.iter().filter(|child| child.guid != inner);
+        let is_there = |other: &VdevConfig| other.kind == VdevKind::DraidSpare || other.leaves().iter().any(|leaf| is_open(leaf.guid));
+        if is_pair && others.any(is_there) {
             return true;
         }
         if !is_pair {

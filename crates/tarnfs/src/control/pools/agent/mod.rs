@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use disk::DiskRef;
 use engine::pool::{Pool, Stopped};
-use engine::vdev::{Leaf, VdevConfig, VdevState};
+use engine::vdev::{Leaf, VdevConfig, VdevKind, VdevState, key};
 use parking_lot::Mutex;
 
 use self::decide::{Condition, condition, is_covered};
@@ -51,8 +51,8 @@ pub(super) enum Action {
     Stop(u64, Stopped),
     /// Its path is gone.
     Removed(u64),
-    /// It is lost, and these spares are there, in the order in which they are to be tried.
-    Spare(u64, Vec<(u64, DiskRef)>),
+    /// It is lost, and these spares are there, in the order in which they are to be tried. Distributed spares have no device.
+    Spare(u64, Vec<(u64, Option<DiskRef>)>),
     /// Something is at its path.
     Back(u64, String),
     /// The devices of some vdev are larger than what is used of them.
@@ -110,6 +110,13 @@ impl Agent {
                 return;
             }
             std::thread::sleep(WAIT);
+        }
+    }
+
+    /// A spare could not come in now: it is sought again.
+    fn seek_again(&self, device: u64) {
+        if let Some(known) = self.devices.lock().get_mut(&device) {
+            known.spared = None;
         }
     }
 
@@ -176,7 +183,7 @@ fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> 
             Condition::Resting => (known.spared, known.refused) = (None, None),
             Condition::Bad if known.spared == Some(leaf.state()) => {}
             Condition::Bad if is_covered(&tree, leaf.guid(), &is_open) => known.spared = Some(leaf.state()),
-            Condition::Bad => match spares(table, imported, reserved) {
+            Condition::Bad => match spares(table, imported, reserved, leaf.guid()) {
                 // One may be left in a moment.
                 None => {}
                 Some(spares) => {
@@ -211,8 +218,10 @@ impl Known {
     }
 }
 
-/// The spares that could come in, smallest first; `None`: one of them is on its way in elsewhere, and may not stay there.
-fn spares(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> Option<Vec<(u64, DiskRef)>> {
+/// The spares that could come in for a device, smallest first; `None`: one of them is on its way in elsewhere, and may not stay there. Before all others come the distributed
+/// spares of its own vdev: all devices take part when these are filled.
+fn spares(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>, device: u64) -> Option<Vec<(u64, Option<DiskRef>)>> {
+    let engine = imported.pool.engine();
     let is_used = |guid: u64| table.values().any(|other| other.pool.engine().vdevs.find_leaf(guid).is_some());
     let mut found: Vec<(u64, DiskRef)> = imported.auxiliary.lock().spares().filter(|(guid, _)| !is_used(*guid)).collect();
     let reserved = reserved.lock();
@@ -220,7 +229,12 @@ fn spares(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -
         return None;
     }
     found.sort_by_key(|(_, disk)| disk.size_bytes());
-    Some(found)
+    let top = engine.vdevs.find_leaf(device).map_or(0, |(top, _)| top.guid());
+    let is_own = |spare: &VdevConfig| spare.kind == VdevKind::DraidSpare && spare.number(key::SPARE_TOP) == top;
+    let is_free = |spare: &VdevConfig| engine.vdevs.find_described(spare.guid).is_none() && !reserved.contains(&spare.guid);
+    let listed = engine.auxiliary().map(|listed| listed.spares).unwrap_or_default();
+    let distributed = listed.into_iter().filter(|spare| is_own(spare) && is_free(spare)).map(|spare| (spare.guid, None));
+    Some(distributed.chain(found.into_iter().map(|(guid, disk)| (guid, Some(disk)))).collect())
 }
 
 /// The path at which a device should be.

@@ -1,10 +1,11 @@
 //! The health of an imported pool.
 
 use engine::error::Result;
-use engine::pool::Removal;
+use engine::pool::{RebuildProgress, Removal};
 use engine::pool::expansion::ExpansionProgress;
 use engine::pool::checkpoint::Checkpoint;
 use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_FINISHED};
+use ondisk::rebuild::RebuildState as Rebuilding;
 
 use super::devices::shown;
 use super::error_log;
@@ -13,7 +14,7 @@ use crate::Pool;
 use crate::control::pools::{Failure, Imported};
 use crate::control::scan;
 use crate::control::{
-    CheckpointState, CheckpointStatus, ExpansionStatus, PoolState, PoolStatus, RemovalStatus, ScanState, VdevStatus,
+    CheckpointState, CheckpointStatus, ExpansionStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, ScanState, VdevStatus,
 };
 
 /// What `zpool status` shows.
@@ -41,6 +42,8 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
         spares: Vec::new(),
         // A pool that has stopped may have lost what these are read from.
         scan: if suspended { None } else { scrub::last_scan(pool)? },
+        error_scrub: scrub::last_error_scrub(pool),
+        rebuilds: engine.rebuild_progress().into_iter().filter_map(rebuild).collect(),
         checkpoint: if suspended { None } else { checkpoint(pool, &root)? },
         removal: if suspended { None } else { engine.last_removal()?.map(removal) },
         expansion: engine.expansion_progress().map(expansion),
@@ -58,6 +61,32 @@ fn checkpoint(pool: &Pool, root: &VdevStatus) -> Result<Option<CheckpointStatus>
     let state = |discarding| if discarding { CheckpointState::Discarding } else { CheckpointState::Exists };
     let status = |checkpoint: Checkpoint| CheckpointStatus { state: state(checkpoint.discarding), start_time: checkpoint.time, space };
     Ok(pool.engine().checkpoint()?.map(status))
+}
+
+fn rebuild(progress: RebuildProgress) -> Option<RebuildStatus> {
+    let RebuildProgress { vdev, record, pass_time_ms, pass_scanned, pass_issued, pass_skipped } = progress;
+    let state = match record.state {
+        Rebuilding::None => return None,
+        Rebuilding::Active => RebuildState::Active,
+        Rebuilding::Canceled => RebuildState::Canceled,
+        Rebuilding::Complete => RebuildState::Complete,
+    };
+    Some(RebuildStatus {
+        state,
+        vdev,
+        start_time: record.start_time,
+        end_time: record.end_time,
+        scan_time_ms: record.scan_time_ms,
+        scanned: record.scanned,
+        issued: record.issued,
+        rebuilt: record.rebuilt,
+        estimate: record.estimate,
+        errors: record.errors,
+        pass_time_ms,
+        pass_scanned,
+        pass_issued,
+        pass_skipped,
+    })
 }
 
 fn expansion(progress: ExpansionProgress) -> ExpansionStatus {

@@ -147,7 +147,8 @@ impl Pools {
     /// Makes devices spares and caches of a pool.
     pub(in crate::control::pools) fn add_auxiliary(&self, imported: &Imported, new: &[NewAuxiliary]) -> Result<(), Failure> {
         if new.is_empty() {
-            return Ok(());
+            // New dRAID vdevs may have brought spares.
+            return relist(imported).map(drop);
         }
         let engine = imported.pool.engine();
         let guids = engine.add_auxiliary(new).map_err(|error| match error.kind() {

@@ -7,14 +7,14 @@ use engine::dsl::PropertyValue;
 use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
 use engine::pool::import::discover;
-use engine::pool::{Beside, Stopped};
+use engine::pool::{Beside, Fill, Stopped};
 use engine::vdev::{Leaf, VdevConfig, VdevKind, VdevState as EngineState, key};
 
 use super::{auxiliary, leaf_work, vdev_properties};
 use super::shown::state_of;
 use crate::control::pools::zpool::maintenance;
 use crate::control::pools::zpool::create::{PoolSettings, When};
-use crate::control::pools::{Failure, FailureKind, Imported, Pools, names, not_yet};
+use crate::control::pools::{Failure, FailureKind, Imported, Pools, names};
 use crate::control::{DeviceAttach, DeviceVerb, PoolDevice, PoolSplit, Reply, VdevState};
 use crate::pool::open_options;
 
@@ -73,7 +73,7 @@ impl Pools {
                 Reply::Done
             }
             DeviceVerb::Detach { device } => {
-                let found = leaf_of(&tree, device, "only applicable to mirror and replacing vdevs")?;
+                let found = member_of(&tree, device, "only applicable to mirror and replacing vdevs")?;
                 engine.detach_device(found.guid).map_err(|error| detach_failure(&error))?;
                 Reply::Done
             }
@@ -133,9 +133,10 @@ impl Pools {
         let engine = imported.pool.engine();
         let named = find(tree, &attach.device)?;
         let expands = named.kind == VdevKind::Raidz && !attach.replace;
-        let found = if expands { named } else { leaf_of(tree, &attach.device, "can only attach to mirrors and top-level disks")? };
-        if attach.sequential && !expands {
-            return Err(not_yet("sequential reconstruction (-s) is"));
+        let found = if expands { named } else { member_of(tree, &attach.device, "can only attach to mirrors and top-level disks")? };
+        let fill = if attach.sequential { Fill::Sequential } else { Fill::Healing };
+        if attach.replace && let Some(spare) = distributed_spare(engine, &attach.new)? {
+            return engine.attach_distributed(found.guid, spare, fill).map(|()| true).map_err(|error| attach_failure(&error));
         }
         let property = || engine.stored_property("ashift").ok().flatten().and_then(|value| u32::try_from(value.number()).ok());
         let ashift = attach.ashift.or_else(property).filter(|ashift| *ashift != 0);
@@ -163,12 +164,25 @@ impl Pools {
                 (leaf, if attach.replace { Beside::Replacement } else { Beside::Mirror })
             }
         };
-        engine.attach_device(found.guid, leaf, how, ashift).map_err(|error| match error.kind() {
-            ErrorKind::Unsupported | ErrorKind::Invalid => Failure::with(FailureKind::BadDevice, words(&error)),
-            ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(&error)),
-            _ => other_failure(&error),
-        })?;
+        engine.attach_and_fill(found.guid, leaf, (how, fill), ashift).map_err(|error| attach_failure(&error))?;
         Ok(matches!(how, Beside::Spare(_)))
+    }
+}
+
+/// The guid of the distributed spare of a pool that has this name.
+fn distributed_spare(engine: &engine::pool::Pool, name: &Path) -> Result<Option<u64>, Failure> {
+    let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
+    let is_it = |spare: &&VdevConfig| spare.kind == VdevKind::DraidSpare && spare.string(key::PATH).is_some_and(|path| Path::new(&path) == name);
+    Ok(listed.spares.iter().find(is_it).map(|spare| spare.guid))
+}
+
+fn attach_failure(error: &Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Unsupported | ErrorKind::Invalid => Failure::with(FailureKind::BadDevice, words(error)),
+        ErrorKind::Exists => Failure::with(FailureKind::PoolNotSupported, words(error)),
+        ErrorKind::Busy if words(error).contains("resilvering") => Failure::with(FailureKind::PoolBusy, words(error)),
+        ErrorKind::Busy => Failure::with(FailureKind::BadDevice, words(error)),
+        _ => other_failure(error),
     }
 }
 
@@ -215,6 +229,12 @@ fn expansion_failure(error: &Error) -> Failure {
 fn leaf_of<'a>(tree: &'a VdevConfig, name: &str, refusal: &str) -> Result<&'a VdevConfig, Failure> {
     let found = find(tree, name)?;
     if found.kind.is_leaf() { Ok(found) } else { Err(Failure::with(FailureKind::BadDevice, refusal)) }
+}
+
+/// As [`leaf_of`], or the distributed spare of that name.
+fn member_of<'a>(tree: &'a VdevConfig, name: &str, refusal: &str) -> Result<&'a VdevConfig, Failure> {
+    let found = find(tree, name)?;
+    if found.kind == VdevKind::DraidSpare { Ok(found) } else { leaf_of(tree, name, refusal) }
 }
 
 fn online(engine: &engine::pool::Pool, tree: &VdevConfig, device: &str, expand: bool) -> Result<VdevState, Failure> {

@@ -60,6 +60,7 @@ fn leaf_status(status: &vdev::VdevStatus) -> LeafStatus {
         write_errors: status.write_errors,
         checksum_errors: status.checksum_errors,
         scan_processed: status.scan_processed,
+        rebuild_processed: status.rebuild_processed,
         self_healed: status.self_healed,
         physical_space: label::usable_bytes(status.device_bytes),
         ..VdevStats::default()

@@ -2,13 +2,14 @@
 
 use engine::dsl::meta::key;
 use engine::error::{Error, ErrorKind, Result};
-use engine::pool::ScanProgress;
+use engine::pool::{ScanProgress, ScrubOf};
+use ondisk::error_scrub::{ErrorScrubRecord, ErrorScrubState};
 use ondisk::scan::{ScanFunction as Function, ScanRecord, ScanState as State};
 
 use crate::Pool;
 use crate::control::pools::beside::Table;
 use crate::control::pools::{Failure, FailureKind};
-use crate::control::{PoolScrub, ScanFunction, ScanState, ScanStatus, ScrubCommand};
+use crate::control::{ErrorScrubStatus, PoolScrub, ScanFunction, ScanState, ScanStatus, ScrubCommand};
 
 /// Begins, pauses or ends a scan.
 pub(in crate::control::pools) fn scrub(table: &Table, scrub: &PoolScrub) -> std::result::Result<(), Failure> {
@@ -20,6 +21,8 @@ pub(in crate::control::pools) fn scrub(table: &Table, scrub: &PoolScrub) -> std:
     let done = match scrub.command {
         ScrubCommand::Begin => engine.scrub(false),
         ScrubCommand::BeginFromLast => engine.scrub(true),
+        ScrubCommand::BeginBetween(start, end) => engine.scrub_of(ScrubOf::Between(start, end)),
+        ScrubCommand::BeginErrors => engine.scrub_errors(),
         ScrubCommand::Pause => engine.pause_scrub(),
         ScrubCommand::Stop => engine.stop_scrub(),
         ScrubCommand::Resilver => engine.resilver(),
@@ -58,6 +61,17 @@ pub(in crate::control::pools) fn last_scan(pool: &Pool) -> Result<Option<ScanSta
             record,
         })
     }))
+}
+
+/// The last error scrub.
+pub(in crate::control::pools) fn last_error_scrub(pool: &Pool) -> Option<ErrorScrubStatus> {
+    let ErrorScrubRecord { state, start_time, end_time, to_examine, examined, errors, is_paused, .. } = pool.engine().error_scrub()?;
+    let state = match state {
+        ErrorScrubState::Running => ScanState::Scanning,
+        ErrorScrubState::Finished => ScanState::Finished,
+        ErrorScrubState::Canceled => ScanState::Canceled,
+    };
+    Some(ErrorScrubStatus { state, start_time, end_time, to_examine, examined, errors, is_paused })
 }
 
 fn status(progress: &ScanProgress) -> ScanStatus {
