@@ -39,6 +39,8 @@ pub struct LeafStats {
     pub self_healed: AtomicU64,
     /// Begun and not done.
     pub pending: AtomicU64,
+    /// Where the last one that was begun ends, as an offset of data.
+    pub last_end: AtomicU64,
 }
 
 /// One device of a top-level vdev.
@@ -312,6 +314,7 @@ impl Leaf {
             missed: self.has_missed(birth),
             behind: self.is_behind(),
             pending: self.stats.pending.load(Relaxed),
+            last_end: self.stats.last_end.load(Relaxed),
         }
     }
 
@@ -336,6 +339,7 @@ impl Leaf {
         }
         let at = self.place(offset, buf.len() as u64)?;
         let _pending = Pending::new(&self.stats.pending);
+        self.stats.last_end.store(offset.wrapping_add(buf.len() as u64), Relaxed);
         let now = || self.traffic.now_ns();
         let wanted = Wanted { class, is_write: false, at, length: buf.len() };
         if let Some(_turn) = self.queue.try_enter(&wanted, &now) {

@@ -1,8 +1,8 @@
 //! Which of several sides of a column to use.
 //!
 //! # Theory
-//! Reads go to the leaf with the shortest queue. Where that does not decide, the address does, in regions of 2 MiB:
-//! neighbouring reads then stay on one device, which may read ahead, while different regions use all devices.
+//! Reads go to the leaf with the shortest queue; of several to the one that was last used nearest to the address: arms then keep to a part of their disks each,
+//! and neighbouring reads stay on one device, which may read ahead. Where that does not decide either, the address does, in regions of 2 MiB.
 //! A leaf that is behind comes last. Where all are, the one comes first that has not missed the group in which the data was written: two sides
 //! that each missed something have everything together, and where nothing has a checksum only this tells which of them has what.
 
@@ -20,11 +20,13 @@ pub struct View {
     pub behind: bool,
     /// I/O that it has not done yet.
     pub pending: u64,
+    /// Where the last I/O ended.
+    pub last_end: u64,
 }
 
 impl View {
     /// It can be read, has everything, and does nothing.
-    pub const IDLE: View = View { readable: true, missed: false, behind: false, pending: 0 };
+    pub const IDLE: View = View { readable: true, missed: false, behind: false, pending: 0, last_end: 0 };
 }
 
 /// The best side to read what is at `offset` from, of those that can be read.
@@ -32,7 +34,7 @@ pub(super) fn best(offset: u64, sides: &[View], is_candidate: impl Fn(usize) -> 
     let count = sides.len().max(1) as u64;
     let turn = |side: usize| (side as u64 + count - (offset >> REGION_SHIFT) % count) % count;
     let candidates = (0..sides.len()).filter(|&side| sides[side].readable && is_candidate(side));
-    candidates.min_by_key(|&side| (sides[side].missed, sides[side].behind, sides[side].pending, turn(side)))
+    candidates.min_by_key(|&side| (sides[side].missed, sides[side].behind, sides[side].pending, sides[side].last_end.abs_diff(offset), turn(side)))
 }
 
 /// Whether a flush of these sides of a column, that worked on `flushed`, made the column durable (invariant 3 of vdev).
@@ -66,6 +68,14 @@ mod tests {
         assert_eq!(read_order((1 << 21) - 1, &leaves), [0, 1, 2]);
         assert_eq!(read_order(1 << 21, &leaves), [1, 2, 0]);
         assert_eq!(read_order(5 << 21, &leaves), [2, 0, 1]);
+    }
+
+    #[test]
+    fn the_nearest_is_read() {
+        let leaves = [0, 40 << 20, 90 << 20].map(|last_end| View { last_end, ..IDLE });
+        assert_eq!(read_order(0, &leaves), [0, 1, 2]);
+        assert_eq!(read_order(60 << 20, &leaves), [1, 2, 0]);
+        assert_eq!(read_order(89 << 20, &[leaves[0], leaves[1], View { pending: 1, ..leaves[2] }]), [1, 0, 2]);
     }
 
     #[test]
