@@ -2,7 +2,7 @@
 
 use tarnfs::control::{PoolStatus, RebuildState, RebuildStatus};
 
-use super::scan::top_name;
+use super::top_name;
 use crate::session::{Session, say};
 use crate::text::units::{clock_time, duration, nice_bytes};
 
