@@ -16,6 +16,8 @@ use crate::dsl::meta::key;
 use crate::error::Result;
 use crate::tunables::Parameter;
 
+/// What was noted less than so many seconds ago is not written again when a pool is closed: each write takes the place of older groups.
+const CLOSE_SECONDS: u64 = 60;
 /// The first version of pools that have features.
 const VERSION_FEATURES: u64 = 5000;
 
@@ -60,7 +62,9 @@ pub(in crate::pool) fn open(writer: &GroupWriter) -> Result<()> {
     for (words, name) in words.iter_mut().zip(KEYS) {
         *words = layers.mos().zap_get(key::DIRECTORY, name)?.map(|value| value.to_u64s()).unwrap_or_default();
     }
-    writer.times().state.lock().log = TimeLog::from_words(&words);
+    let log = TimeLog::from_words(&words);
+    let last = log.last_time();
+    *writer.times().state.lock() = State { log, noted: (last, 0), written: last, is_due: false };
     Ok(())
 }
 
@@ -77,8 +81,9 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
     let (now, tunables) = (layers.context.host.wall_clock().0, &layers.context.tunables);
     let words = {
         let mut state = writer.times().state.lock();
-        let is_due = std::mem::take(&mut state.is_due);
         let has_passed = |since: u64, parameter| now >= since.saturating_add(tunables.now(parameter));
+        let is_old = now >= state.noted.0.saturating_add(CLOSE_SECONDS) || has_passed(state.noted.0, Parameter::NoteTxgTime);
+        let is_due = std::mem::take(&mut state.is_due) && is_old;
         if is_due || has_passed(state.noted.0, Parameter::NoteTxgTime) {
             state.noted = (now, tx.txg());
             state.log.add(now, tx.txg());

@@ -89,6 +89,11 @@ impl TimeLog {
         std::array::from_fn(|ring| self.rings[ring].words())
     }
 
+    /// When the last group was written that is noted; 0: none is.
+    pub fn last_time(&self) -> u64 {
+        self.rings.iter().map(Ring::last_time).max().unwrap_or(0)
+    }
+
     /// Notes that the group `txg` was written at this time, in the ring whose turn it is.
     #[doc(alias = "dbrrd_add")]
     pub fn add(&mut self, time: u64, txg: u64) {
