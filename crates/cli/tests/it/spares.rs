@@ -270,7 +270,7 @@ fn a_lost_device_gets_a_spare_by_itself() {
     fs::rename(rig.path("away/d1.img"), rig.path("d1.img")).unwrap();
     wait_for("the spare goes back", || is_spare(&rig, "d2.img", "AVAIL"));
     assert_eq!(row(&rig, "d1.img"), "ONLINE 0 0 0");
-    assert!(rig.ok("zpool events tank").contains("sysevent.fs.zfs.vdev_online"));
+    wait_for("the event", || rig.ok("zpool events tank").contains("sysevent.fs.zfs.vdev_online"));
     check(&rig);
     judge(&rig, "tank", &["d0.img", "d1.img", "d2.img"]);
     assert_eq!(fs::read(rig.path("mnt/more")).unwrap(), vec![8; 1 << 20]);
