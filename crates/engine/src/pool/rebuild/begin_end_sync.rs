@@ -64,6 +64,7 @@ pub(super) enum End {
 pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, mut rebuild: Rebuild, how: End, tx: &SyncTx<'_>) -> Result<()> {
     let layers = writer.layers();
     let is_complete = how == End::Complete;
+    top.release_writes();
     rebuild.record.state = if is_complete { RebuildState::Complete } else { RebuildState::Canceled };
     rebuild.record.end_time = layers.context.host.wall_clock().0;
     store(layers, top, &rebuild.record, tx)?;
