@@ -279,12 +279,14 @@ fn a_device_catches_up_when_a_checkpoint_goes() {
     let mut rig = Rig::create(LAYOUTS[1], &[]);
     fill(&mut rig, 1);
     let engine = rig.pool().engine().clone();
-    let away = engine.vdevs.leaves()[1].guid();
-    engine.stop_device(away, Stopped::Offline, false).expect("offline");
+    let away = engine.vdevs.leaves()[1].clone();
+    engine.stop_device(away.guid(), Stopped::Offline, false).expect("offline");
     disturb(&mut rig, &mut random, 20);
     engine.take_checkpoint().expect("a checkpoint");
     disturb(&mut rig, &mut random, 20);
-    engine.online_device(away, None, false).expect("online");
+    let disk = disk::open(away.name(), disk::Access::Write).expect("the image");
+    engine.online_device(away.guid(), Some(disk), false).expect("online");
+    drop(away);
     let is_behind = || engine.vdevs.leaves().iter().any(|leaf| leaf.is_behind());
     let wait = |until: &dyn Fn() -> bool, what: &str| {
         let begun = Instant::now();
