@@ -31,11 +31,11 @@ pub const OF_SCAN: &str = "errlog_scrub";
 const NO_NAME: &[u8] = &[0];
 
 /// A block that is written down.
-pub(in crate::pool) struct Damaged {
+pub struct Damaged {
     /// Where it is; its object set is the head.
-    pub(in crate::pool) at: Bookmark,
+    pub at: Bookmark,
     /// Its birth; 0: not known.
-    pub(in crate::pool) birth: u64,
+    pub birth: u64,
 }
 
 type Blocks = BTreeSet<(Bookmark, u64)>;
@@ -52,10 +52,13 @@ pub(in crate::pool) fn sync(layers: &Layers, scanning: bool, tx: &SyncTx<'_>) ->
         return Ok(());
     }
     let (lost, corrected) = layers.context.io.lost.take();
-    for log in [LAST, OF_SCAN] {
-        remove(layers, log, &corrected, tx)?;
+    let written = remove(layers, LAST, &corrected, tx)
+        .and_then(|()| remove(layers, OF_SCAN, &corrected, tx))
+        .and_then(|()| add(layers, if scanning { OF_SCAN } else { LAST }, &lost, tx));
+    if written.is_err() {
+        layers.context.io.lost.put_back(lost, corrected);
     }
-    add(layers, if scanning { OF_SCAN } else { LAST }, &lost, tx)
+    written
 }
 
 /// A scan is at its end: what it found takes the place of what was known before.
@@ -84,19 +87,34 @@ pub(in crate::pool) fn rotate(layers: &Layers, tx: &SyncTx<'_>) -> Result<()> {
 /// # Errors
 /// The log cannot be read.
 pub(in crate::pool) fn damaged(layers: &Layers) -> Result<Vec<Damaged>> {
-    let (mos, log) = (layers.mos(), object(layers, LAST)?);
+    logged(layers, &[LAST])
+}
+
+/// What either log names.
+///
+/// # Errors
+/// The logs cannot be read.
+pub(in crate::pool) fn all_damaged(layers: &Layers) -> Result<Vec<Damaged>> {
+    logged(layers, &[LAST, OF_SCAN])
+}
+
+fn logged(layers: &Layers, logs: &[&str]) -> Result<Vec<Damaged>> {
+    let mos = layers.mos();
     let mut found = Vec::new();
-    if log == 0 {
-        return Ok(found);
-    }
-    for (name, value) in mos.zap_entries(log)? {
-        if !is_by_head(layers) {
-            found.extend(parse_key(&name).map(|[objset, object, level, block]| Damaged { at: bookmark([objset, object, level, block]), birth: 0 }));
+    for log in logs {
+        let log = object(layers, log)?;
+        if log == 0 {
             continue;
         }
-        let Ok(head) = u64::from_str_radix(&name, 16) else { continue };
-        for (name, _) in mos.zap_entries(value.first())? {
-            found.extend(parse_key(&name).map(|[object, level, block, birth]| Damaged { at: bookmark([head, object, level, block]), birth }));
+        for (name, value) in mos.zap_entries(log)? {
+            if !is_by_head(layers) {
+                found.extend(parse_key(&name).map(|[objset, object, level, block]| Damaged { at: bookmark([objset, object, level, block]), birth: 0 }));
+                continue;
+            }
+            let Ok(head) = u64::from_str_radix(&name, 16) else { continue };
+            for (name, _) in mos.zap_entries(value.first())? {
+                found.extend(parse_key(&name).map(|[object, level, block, birth]| Damaged { at: bookmark([head, object, level, block]), birth }));
+            }
         }
     }
     Ok(found)

@@ -15,6 +15,7 @@ use super::devices::beside::{detach, split};
 use super::devices::states::Stopped;
 use super::devices::vdev_properties::{self, StoredOfVdev};
 use super::devices::{add, distributed, remove_log, states};
+use super::error_log_sync::{self, Damaged};
 use super::expansion::{self, ExpansionProgress};
 use super::import::Candidate;
 use super::open::{close, create, open};
@@ -494,6 +495,14 @@ impl Pool {
     /// The MOS cannot be read.
     pub fn checkpoint_bytes(&self, top_zap: u64) -> Result<u64> {
         checkpoint::checkpoint_bytes(self.groups().layers(), top_zap)
+    }
+
+    /// The blocks that the pool's log of errors names. What was found since the last group was written is not in it yet.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn damaged(&self) -> Result<Vec<Damaged>> {
+        error_log_sync::all_damaged(self.groups().layers())
     }
 
     /// Walks the pool as it was last written: every block, every checksum, every byte of space. The pool must be quiet

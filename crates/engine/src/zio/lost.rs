@@ -49,4 +49,10 @@ impl LostBlocks {
     pub fn take(&self) -> (BTreeSet<(Bookmark, u64)>, BTreeSet<(Bookmark, u64)>) {
         (std::mem::take(&mut *self.blocks.lock()), std::mem::take(&mut *self.corrected.lock()))
     }
+
+    /// What was taken could not be written down.
+    pub fn put_back(&self, lost: BTreeSet<(Bookmark, u64)>, corrected: BTreeSet<(Bookmark, u64)>) {
+        self.blocks.lock().extend(lost);
+        self.corrected.lock().extend(corrected);
+    }
 }

@@ -135,9 +135,18 @@ impl Round {
     }
 }
 
+/// The objects with damaged blocks: those of the log, to which a group takes what was found before, and those found since.
+fn damaged_objects(pool: &Pool) -> Result<BTreeSet<u64>, String> {
+    let found = pool.engine().context.io.lost.all().into_iter().map(|(at, _)| at.object);
+    let logged = pool.engine().damaged().map_err(|error| format!("the log of errors: {error}"))?;
+    Ok(found.chain(logged.into_iter().map(|damaged| damaged.at.object)).collect())
+}
+
 /// Is every file that could not be read in the list of what was lost? How many those are.
 fn all_are_named(pool: &Pool, fs: &tarnfs::FileSystem, wrong: &[Wrong]) -> Result<usize, String> {
-    let lost: BTreeSet<u64> = pool.engine().context.io.lost.all().into_iter().map(|(at, _)| at.object).collect();
+    // A group that is under way has taken what was found, and its log does not have it yet. One that fails names nothing, and may be asked again.
+    let _ = pool.sync();
+    let lost = damaged_objects(pool)?;
     for file in wrong {
         match file {
             Wrong::Other(name, said) => return Err(format!("{name} could be read, and {said}")),

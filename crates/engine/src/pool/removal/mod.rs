@@ -176,7 +176,10 @@ pub(in crate::pool) fn open(writer: &Arc<GroupWriter>) -> Result<()> {
         writer.removals().state.lock().top = Some(top);
     }
     condense_sync::open(writer)?;
-    writer.hasten();
+    let removals = writer.removals();
+    if removals.has_work(layers) || removals.condensing.has_work(layers) {
+        writer.hasten();
+    }
     Ok(())
 }
 

@@ -317,7 +317,7 @@ impl Leaf {
             missed: self.has_missed(birth),
             behind: self.is_behind(),
             pending: self.stats.pending.load(Relaxed),
-            last_end: self.stats.last_end.load(Relaxed),
+            last_end: self.traffic.seeks().then(|| self.stats.last_end.load(Relaxed)),
         }
     }
 

@@ -171,6 +171,11 @@ impl Traffic {
         self.writes.0.load(Relaxed) >= TURNS_NS
     }
 
+    /// Reads take so long that it counts how far apart they are.
+    pub(in crate::vdev) fn seeks(&self) -> bool {
+        self.reads.is_slow()
+    }
+
     /// The threads for several reads at a time, if reads take long enough.
     pub(in crate::vdev) fn beside_reads(&self) -> Option<&Arc<Executor>> {
         self.crew.get().filter(|_| self.reads.is_slow())

@@ -20,21 +20,22 @@ pub struct View {
     pub behind: bool,
     /// I/O that it has not done yet.
     pub pending: u64,
-    /// Where the last I/O ended.
-    pub last_end: u64,
+    /// Where the last I/O ended, if its reads are so slow that the way from there counts.
+    pub last_end: Option<u64>,
 }
 
 impl View {
     /// It can be read, has everything, and does nothing.
-    pub const IDLE: View = View { readable: true, missed: false, behind: false, pending: 0, last_end: 0 };
+    pub const IDLE: View = View { readable: true, missed: false, behind: false, pending: 0, last_end: None };
 }
 
 /// The best side to read what is at `offset` from, of those that can be read.
 pub(super) fn best(offset: u64, sides: &[View], is_candidate: impl Fn(usize) -> bool) -> Option<usize> {
     let count = sides.len().max(1) as u64;
     let turn = |side: usize| (side as u64 + count - (offset >> REGION_SHIFT) % count) % count;
+    let way = |side: usize| sides[side].last_end.map_or(0, |end| end.abs_diff(offset));
     let candidates = (0..sides.len()).filter(|&side| sides[side].readable && is_candidate(side));
-    candidates.min_by_key(|&side| (sides[side].missed, sides[side].behind, sides[side].pending, sides[side].last_end.abs_diff(offset), turn(side)))
+    candidates.min_by_key(|&side| (sides[side].missed, sides[side].behind, sides[side].pending, way(side), turn(side)))
 }
 
 /// Whether a flush of these sides of a column, that worked on `flushed`, made the column durable (invariant 3 of vdev).
@@ -72,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_nearest_is_read() {
-        let leaves = [0, 40 << 20, 90 << 20].map(|last_end| View { last_end, ..IDLE });
+        let leaves = [0, 40 << 20, 90 << 20].map(|end| View { last_end: Some(end), ..IDLE });
         assert_eq!(read_order(0, &leaves), [0, 1, 2]);
         assert_eq!(read_order(60 << 20, &leaves), [1, 2, 0]);
         assert_eq!(read_order(89 << 20, &[leaves[0], leaves[1], View { pending: 1, ..leaves[2] }]), [1, 0, 2]);

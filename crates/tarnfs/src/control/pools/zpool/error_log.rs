@@ -14,6 +14,7 @@ use engine::dsl::{Dataset, Dsl};
 use engine::error::Result;
 use engine::pool::error_log_sync;
 use engine::zap::Zap;
+use engine::zio::Bookmark;
 use ondisk::feature::Feature;
 use ondisk::objset::ObjsetType;
 use ondisk::znode;
@@ -64,10 +65,13 @@ pub(in crate::control::pools) fn count(pool: &Pool) -> Result<u64> {
     Ok(count)
 }
 
-/// Dataset and block (object, level, number, birth) of what was needed since the import and could not be read.
+/// What was needed since the import and could not be read.
 fn found_since(pool: &Pool) -> impl Iterator<Item = (u64, Block)> {
-    let lost = pool.engine().context.io.lost.all();
-    lost.into_iter().map(|(at, birth)| (at.objset, [at.object, i64::from(at.level).cast_unsigned(), at.block, birth]))
+    pool.engine().context.io.lost.all().into_iter().map(dataset_and_block)
+}
+
+fn dataset_and_block((at, birth): (Bookmark, u64)) -> (u64, Block) {
+    (at.objset, [at.object, i64::from(at.level).cast_unsigned(), at.block, birth])
 }
 
 /// One of the logs on disk names the block too.
@@ -86,29 +90,12 @@ fn is_logged(dsl: &Dsl, dataset: u64, [object, level, block, birth]: Block) -> R
     Ok(false)
 }
 
-fn numbers(name: &str) -> Option<Block> {
-    let parts: Vec<u64> = name.split(':').map(|part| u64::from_str_radix(part, 16)).collect::<std::result::Result<_, _>>().ok()?;
-    parts.try_into().ok()
-}
-
 /// The damaged files, by dataset and object: where they are mounted, or `dataset:/path`.
 pub(in crate::control::pools) fn names(pool: &Pool, mounts: &[Mount]) -> Result<Vec<String>> {
     let dsl = &pool.engine().dsl;
+    let logged = pool.engine().damaged()?.into_iter().map(|damaged| (damaged.at, damaged.birth)).map(dataset_and_block);
     let mut damaged: BTreeSet<(u64, u64)> = BTreeSet::new();
-    for log in logs(dsl)? {
-        for (name, value) in dsl.meta.mos.zap_entries(log)? {
-            if !is_by_head(dsl) {
-                damaged.extend(numbers(&name).map(|[dataset, object, ..]| (dataset, object)));
-                continue;
-            }
-            let Ok(head) = u64::from_str_radix(&name, 16) else { continue };
-            for (name, _) in dsl.meta.mos.zap_entries(value.first())? {
-                let Some(block) = numbers(&name) else { continue };
-                damaged.extend(holders(dsl, head, block).into_iter().map(|dataset| (dataset, block[0])));
-            }
-        }
-    }
-    for (dataset, block) in found_since(pool) {
+    for (dataset, block) in logged.chain(found_since(pool)) {
         damaged.extend(holders(dsl, dataset, block).into_iter().map(|dataset| (dataset, block[0])));
     }
     Ok(damaged.into_iter().take(NAMES_MAX).map(|(dataset, object)| name_of(dsl, mounts, dataset, object)).collect())
