@@ -30,10 +30,14 @@ impl Round {
         self.pool.engine().vdevs.config().find(spare).is_some_and(|spare| ["DTL", "rebuild_txg", "resilver_txg"].iter().all(|key| spare.get(key).is_none()))
     }
 
-    /// Does a spare that stands in for a device not have everything?
+    /// Does a spare that stands in for a device not have everything, and all devices are there on which it lies?
     pub(super) fn is_spare_filling(&self) -> bool {
         let config = self.pool.engine().vdevs.config();
-        self.stand_ins.values().any(|spare| config.find(spare.guid).is_some() && !self.is_whole(spare.guid))
+        let can_be_whole = |name: &str| {
+            let beside = self.tops.iter().find(|top| top.iter().flatten().any(|device| device.name() == name));
+            beside.is_some_and(|top| !top.iter().flatten().any(|device| device.is_gone() && device.name() != name))
+        };
+        self.stand_ins.iter().any(|(name, spare)| can_be_whole(name) && config.find(spare.guid).is_some() && !self.is_whole(spare.guid))
     }
 
     pub(super) fn forget_stand_ins(&mut self) {

@@ -10,9 +10,9 @@
 //!
 //! # While nothing is moved
 //! Mostly nothing is. Then an I/O is only counted ([`CountedIo`]), and its range is not asked for. The first mover says that it is there (`is_watched`), and from then on I/Os hold
-//! ranges; whoever was counted before may be of any range, so a mover waits for all of these, too. None can be missed: an I/O counts itself and looks at `is_watched` afterwards, a
+//! ranges; the I/Os that were counted before may be of any range, so a mover waits for all of these, too. None can be missed: an I/O counts itself and looks at `is_watched` afterwards, a
 //! mover sets `is_watched` and looks at the count afterwards. All four are in one order (`SeqCst`), so if the I/O did not see the mover, its count stands before the mover's look, and the
-//! mover sees it until the I/O is over. An I/O that did see the mover takes its count back and holds its range. Whoever has no more to move says so ([`Moves::rest`]); ranges that are held
+//! mover sees it until the I/O is over. An I/O that did see the mover takes its count back and holds its range. A mover that has no more to move says so ([`Moves::rest`]); ranges that are held
 //! then stay known, as counted I/Os do.
 //!
 //! # Invariants
@@ -259,7 +259,7 @@ mod tests {
         assert!(moves.is_watched.load(SeqCst) && enter(&moves, 0..1).0.is_some());
     }
 
-    /// Threads use cells while a mover comes, takes some, and rests: whoever has a cell is alone with it.
+    /// Threads use cells while a mover comes, takes some, and rests: a thread that has a cell is alone with it.
     #[test]
     fn an_io_and_a_mover_never_have_the_same_range() {
         const CELLS: u64 = 8;
