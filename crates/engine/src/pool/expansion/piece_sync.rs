@@ -10,6 +10,7 @@ use crate::alloc::RangeTree;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
+use crate::pool::devices::moved::make_durable;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
 use crate::vdev::map::Reflow;
@@ -57,6 +58,7 @@ fn step(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, (reflow, end): 
         Piece { writer, top, moves, children: &children, tx }.run(reflow, end)?
     };
     if moved {
+        make_durable(writer, top, &children.leaves)?;
         writer.layers().mos().zap_set_u64(top.zap(), key::BYTES_COPIED, copied(), tx)?;
     }
     // What is moved already waits for a group to be on disk.

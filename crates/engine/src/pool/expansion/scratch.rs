@@ -10,11 +10,11 @@ use ondisk::uberblock::{RaidzReflow, ScratchState};
 use super::copy::Children;
 use crate::bail;
 use crate::error::{Result, Within};
+use crate::pool::devices::moved::{has_missed_all, make_durable};
 use crate::pool::sync::writer::GroupWriter;
-use crate::txg::TXG_INITIAL;
 use crate::vdev::label::write_uberblock_everywhere;
 use crate::vdev::map::{Reflow, SCRATCH_BYTES};
-use crate::vdev::{Class, Leaf, Moves, TopVdev};
+use crate::vdev::{Class, Moves, TopVdev};
 
 /// Groups that are under way at the same time.
 const GROUPS_UNDER_WAY: u64 = 3;
@@ -81,7 +81,7 @@ pub(super) fn restore(writer: &GroupWriter, top: &Arc<TopVdev>) -> Result<()> {
         }
     }
     check_failures(top, failed)?;
-    top.flush()?;
+    make_durable(writer, top, &children.leaves)?;
     say(writer, ScratchState::SyncedOnImport, bytes)?;
     if let Some(moving) = top.moves().and_then(|moves| moves.begin(0..u64::MAX)) {
         moving.set(Some(Reflow { synced: bytes, moved: bytes, in_scratch: false }));
@@ -99,12 +99,7 @@ fn put_into_place(writer: &GroupWriter, top: &TopVdev, children: &Children, sect
         }
     }
     check_failures(top, failed)?;
-    top.flush().within(|| "the places of sectors in the scratch area")
-}
-
-/// A device that has not all of what was moved is as one that is new.
-fn has_missed_all(writer: &GroupWriter, leaf: &Leaf) {
-    leaf.note_missed(TXG_INITIAL, writer.layers().context.groups.open_txg() + GROUPS_UNDER_WAY);
+    make_durable(writer, top, &children.leaves).within(|| "the places of sectors in the scratch area")
 }
 
 fn check_failures(top: &TopVdev, failed: usize) -> Result<()> {

@@ -1,9 +1,10 @@
 //! A range of a vdev, from devices that have it to devices that have missed it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use transform::parity;
 
 use super::pieces::Piece;
@@ -28,6 +29,8 @@ pub(super) struct Copier {
     rebuilt: AtomicU64,
     /// Pieces that nobody has, or of which a distributed spare has not all.
     errors: AtomicU64,
+    /// Devices that got parts of distributed spares, by their numbers. guarded by: itself
+    of_spares: Mutex<BTreeSet<u32>>,
 }
 
 /// What was done so far.
@@ -46,12 +49,17 @@ impl Copier {
         let mut replaced = BTreeMap::new();
         gather_replaced(&top.config(), &members, &mut replaced);
         let zero = AtomicU64::default;
-        Copier { top: top.clone(), members, replaced, max_txg, issued: zero(), rebuilt: zero(), errors: zero() }
+        Copier { top: top.clone(), members, replaced, max_txg, issued: zero(), rebuilt: zero(), errors: zero(), of_spares: Mutex::default() }
     }
 
     /// What was done so far.
     pub(super) fn copied(&self) -> Copied {
         Copied { issued: self.issued.load(Relaxed), rebuilt: self.rebuilt.load(Relaxed), errors: self.errors.load(Relaxed) }
+    }
+
+    /// Devices that have all of their own, and got parts of distributed spares besides.
+    pub(super) fn of_spares(&self) -> Vec<Arc<Leaf>> {
+        self.of_spares.lock().iter().filter_map(|number| self.members.leaf(*number)).cloned().collect()
     }
 
     /// Copies pieces, and returns when all are done.
@@ -134,6 +142,9 @@ impl Copier {
         let Some(leaf) = self.leaf(side) else { return Ok(()) };
         match leaf.write(Class::Rebuild, side.offset, &[bytes]) {
             Ok(()) => {
+                if side.is_stale {
+                    self.of_spares.lock().insert(side.leaf.leaf);
+                }
                 leaf.stats.rebuild_processed.fetch_add(bytes.len() as u64, Relaxed);
                 self.rebuilt.fetch_add(bytes.len() as u64, Relaxed);
                 Ok(())

@@ -14,6 +14,7 @@ use crate::alloc::Metaslab;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
+use crate::pool::devices::moved::make_durable;
 use crate::pool::scan::budget::Budget;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
@@ -66,6 +67,8 @@ fn step(writer: &GroupWriter, top: &Arc<TopVdev>, tx: &SyncTx<'_>) -> Result<()>
     let copier = Arc::new(Copier::new(top, rebuild.record.max_txg));
     let mut walk = Walk { writer, top, rebuild, budget, copier, counted: Copied::default(), window: WINDOW_FIRST, pieces: 0 };
     let is_done = walk.run()?;
+    // What is lost there is of groups that such a device has not missed.
+    make_durable(writer, top, &walk.copier.of_spares())?;
     let mut rebuild = walk.rebuild;
     rebuild.note_time(layers.context.host.now_ns());
     if is_done {

@@ -1,5 +1,6 @@
 //! How scans begin, pause and end.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ondisk::feature::Feature;
@@ -16,6 +17,7 @@ use crate::pool::{error_log_sync, rebuild};
 use crate::pool::layers::Layers;
 use crate::pool::removal;
 use crate::pool::sync::writer::GroupWriter;
+use crate::vdev::Leaf;
 
 /// Pool version from which the queue of a scan has a type of its own.
 #[doc(alias = "SPA_VERSION_DSL_SCRUB")]
@@ -76,7 +78,9 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, before: u64, tx: &SyncTx<'
     if function == ScanFunction::Resilver {
         rebuild::forget_ended(writer, tx)?;
     }
-    writer.scans().begin(&record, needing.iter().map(|(_, leaf)| (leaf.guid(), leaf.failed_flushes())).collect(), event);
+    let flushes = |leaf: &Arc<Leaf>| (leaf.guid(), leaf.failed_flushes());
+    let of_needing = needing.iter().map(|(_, leaf)| flushes(leaf)).collect();
+    writer.scans().begin(&record, (of_needing, layers.vdevs.leaves().iter().map(flushes).collect()), event);
     let details = format!("func={} mintxg={min_txg} maxtxg={max_txg}", function.number());
     layers.dsl.record_event("scan setup", &details, tx)
 }

@@ -73,6 +73,13 @@ pub(super) fn is_served(top: &TopVdev, leaf: &Leaf, coverage: &Coverage) -> bool
     !has_lost && !coverage.away.contains(&leaf.guid()) && refused_by(top, leaf, &coverage.wrong).next().is_none()
 }
 
+/// Devices that may not have all of what the scan wrote there: they were away, or lost something, whatever groups that is of.
+fn lacking(layers: &Layers, coverage: &Coverage) -> BTreeSet<u64> {
+    let has_lost = |leaf: &Leaf| coverage.begun_here && coverage.flushes.get(&leaf.guid()).is_none_or(|before| leaf.failed_flushes() != *before);
+    let lacks = |leaf: &Arc<Leaf>| !leaf.is_open() || coverage.away.contains(&leaf.guid()) || has_lost(leaf);
+    layers.vdevs.leaves().iter().filter(|leaf| lacks(leaf)).map(|leaf| leaf.guid()).collect()
+}
+
 /// A scan has come to its end: takes what it has covered out of the dirty time logs. Whether a device needs another resilver.
 #[doc(alias = "vdev_dtl_reassess")]
 pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>) -> Result<bool> {
@@ -98,7 +105,8 @@ pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>)
     // What a spare lacks lies on any device of its vdev.
     let is_whole = coverage.wrong.lost.is_empty() && !coverage.too_many_wrong && record.errors == 0;
     if is_whole && record.function == ScanFunction::Resilver {
-        distributed::resilvered(layers, writer.configuration(), record.max_txg, (&coverage.away, &coverage.wrong), tx)?;
+        let lacking = lacking(layers, &coverage);
+        distributed::resilvered(layers, writer.configuration(), record.max_txg, (&lacking, &coverage.wrong), tx)?;
         again |= missed_by_spares(layers).iter().any(|(_, end)| *end > record.max_txg);
     }
     caught_up(layers, writer.configuration(), tx)?;

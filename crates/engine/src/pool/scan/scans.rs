@@ -50,6 +50,8 @@ pub(super) struct Coverage {
     pub(super) begun_here: bool,
     /// Devices that it was begun for, and how many flushes of each had failed then.
     pub(super) devices: BTreeMap<u64, u64>,
+    /// How many flushes of each device of the pool had failed then.
+    pub(super) flushes: BTreeMap<u64, u64>,
     /// Devices that were not there all the time.
     pub(super) away: BTreeSet<u64>,
     /// Blocks that could not be read or written.
@@ -106,7 +108,7 @@ impl Scans {
     }
 
     /// A scan begins.
-    pub(super) fn begin(&self, record: &ScanRecord, devices: BTreeMap<u64, u64>, event: ScanEvent) {
+    pub(super) fn begin(&self, record: &ScanRecord, (devices, flushes): (BTreeMap<u64, u64>, BTreeMap<u64, u64>), event: ScanEvent) {
         let mut state = self.state.lock();
         state.progress = Some(ScanProgress {
             issued: 0,
@@ -118,7 +120,7 @@ impl Scans {
             record: record.clone(),
         });
         self.postponed.store(0, Ordering::Relaxed);
-        state.coverage = Coverage { begun_here: true, devices, ..Coverage::default() };
+        state.coverage = Coverage { begun_here: true, devices, flushes, ..Coverage::default() };
         state.seen.clear();
         state.events.push(event);
         self.active.store(true, Ordering::Release);
