@@ -12,6 +12,8 @@ use sim::places::say;
 
 /// The real `zdb` looks at one of so many.
 const ZDB_EVERY: u64 = 25;
+/// How a long campaign goes is said after so many.
+const SAID_EVERY: u64 = 25;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
@@ -48,7 +50,15 @@ fn campaign(rounds: u64) {
     let (first, rounds) = (number("TARN_SEED").unwrap_or_else(|| rand::random_range(0..1 << 40)), number("TARN_ROUNDS").unwrap_or(rounds));
     println!("TARN_SEED={first} TARN_ROUNDS={rounds} cargo test -p sim --test disks");
     let mut sum = Tally::default();
-    let failures: Vec<String> = (first..first + rounds).filter_map(|seed| round(seed, &mut sum).err()).inspect(|failure| println!("{failure}")).collect();
+    let mut failures = Vec::new();
+    for seed in first..first + rounds {
+        let failure = round(seed, &mut sum).err();
+        failure.iter().for_each(|failure| println!("{failure}"));
+        failures.extend(failure);
+        if (seed + 1 - first).is_multiple_of(SAID_EVERY) {
+            println!("{} rounds, {} failed, {sum:?}", seed + 1 - first, failures.len());
+        }
+    }
     say(&format!("disks: {rounds} rounds, {} failed, {sum:?}", failures.len()));
     assert!(failures.is_empty(), "{} of {rounds} rounds failed, the first: {}", failures.len(), failures[0]);
     assert!(sum.harm > 0 && sum.alone as u64 >= rounds, "hardly anything was done: {sum:?}");

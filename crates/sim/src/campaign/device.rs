@@ -34,6 +34,8 @@ pub(super) struct Faults {
     pub(super) torn: u32,
     /// So many of the next writes of data have a bit turned.
     pub(super) turned: u32,
+    /// So many of the next flushes fail, and what was written since the last one is gone.
+    pub(super) forgetful: u32,
     /// It does not answer until then.
     pub(super) hangs_until: Option<Instant>,
 }
@@ -222,6 +224,17 @@ impl Disk for Device {
         let _power = self.power.read();
         let mut state = self.state.lock();
         self.check(&state.faults, 0, 0)?;
+        if state.faults.forgetful > 0 {
+            state.faults.forgetful -= 1;
+            let (forgotten, safe) = (std::mem::take(&mut state.pending), state.safe.clone());
+            state.now = safe;
+            // Durable writes have been acknowledged.
+            for (offset, data, _) in forgotten.into_iter().filter(|(.., is_safe)| *is_safe) {
+                state.now.write(offset, &data);
+                state.safe.write(offset, &data);
+            }
+            return Err(io::Error::other(format!("{}: a flush failed", self.name)));
+        }
         for (offset, data, _) in std::mem::take(&mut state.pending) {
             state.safe.write(offset, &data);
         }

@@ -15,6 +15,7 @@ use rand::seq::IndexedRandom;
 
 use super::device::Device;
 use super::round::{Columns, Round, Suspect};
+use super::spares::allow;
 
 /// A device with more errors is not used any more.
 const ERRORS_MAX: u64 = 10;
@@ -74,12 +75,12 @@ impl Round {
 
     pub(super) fn harm(&mut self) -> Result<(), String> {
         self.forget_departed();
-        let (device, kind) = (self.any_device(), self.random.random_range(0..11));
+        let (device, kind) = (self.any_device(), self.random.random_range(0..12));
         if kind == 9 {
             return self.hang(&device);
         }
         let how = match kind {
-            7 => Suspect::Behind,
+            7 | 11 => Suspect::Behind,
             8 => Suspect::Dead,
             _ => Suspect::Wrong,
         };
@@ -118,6 +119,11 @@ impl Round {
                 device.set(|faults| faults.torn = 1 + count as u32 / 16);
                 "writes are torn".to_owned()
             }
+            11 => {
+                device.set(|faults| faults.forgetful = 1);
+                self.forgetful.insert(device.name().to_owned());
+                "will forget what it was given last, and say so".to_owned()
+            }
             10 => {
                 device.set(|faults| faults.turned = 1 + count as u32 / 8);
                 "writes have bits turned".to_owned()
@@ -128,6 +134,26 @@ impl Round {
             }
         };
         self.say(format!("{}: {what}", device.name()));
+        Ok(())
+    }
+
+    /// Devices of which a flush failed are forgiven: they get again what they forgot.
+    pub(super) fn remind(&mut self) -> Result<(), String> {
+        let engine = self.pool.engine().clone();
+        for device in self.devices() {
+            device.set(|faults| faults.forgetful = 0);
+        }
+        for name in std::mem::take(&mut self.forgetful) {
+            let Some(leaf) = engine.vdevs.leaves().into_iter().find(|leaf| leaf.name() == name && leaf.is_open() && leaf.is_behind()) else { continue };
+            if self.devices().iter().any(|device| device.is_gone() && device.name() == name) {
+                continue;
+            }
+            engine.forgive_devices(Some(leaf.guid()), Vec::new());
+            match engine.online_device(leaf.guid(), None, false) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                done => done.map(drop).map_err(|error| format!("online: {error}"))?,
+            }
+        }
         Ok(())
     }
 
@@ -223,7 +249,8 @@ impl Round {
         }
         self.sync()?;
         let engine = self.pool.engine().clone();
-        engine.scrub(false).map_err(|error| format!("scrub: {error}"))?;
+        // One that followed an expansion or a rebuild has begun in this group.
+        allow(engine.scrub(false), &[ErrorKind::Busy]).map_err(|error| format!("scrub: {error}"))?;
         self.wait()?;
         let Some(progress) = engine.scan_progress() else { return Err("there was no scrub".into()) };
         // Where a device that does not answer is behind, and still in use, it is a resilver, which looks at what that needs only.

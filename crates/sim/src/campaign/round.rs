@@ -78,6 +78,8 @@ pub struct Round {
     pub(super) copying: BTreeSet<String>,
     /// Suspects of which wrong sectors were moved to other devices.
     pub(super) spread: BTreeSet<String>,
+    /// Devices of which a flush fails.
+    pub(super) forgetful: BTreeSet<String>,
     /// Distributed spares, by the device for which they stand in.
     pub(super) stand_ins: BTreeMap<String, StandIn>,
     pub(super) power: Arc<RwLock<()>>,
@@ -135,6 +137,7 @@ impl Round {
             suspects: BTreeMap::new(),
             copying: BTreeSet::new(),
             spread: BTreeSet::new(),
+            forgetful: BTreeSet::new(),
             stand_ins: BTreeMap::new(),
             power,
             pool,
@@ -205,10 +208,12 @@ impl Round {
 
     /// Waits until nobody is behind and nothing is being replaced, as far as that comes by itself, and forgets devices that are not in the pool any more.
     pub(super) fn wait(&mut self) -> Result<(), String> {
+        self.remind()?;
         let begun = Instant::now();
         loop {
             let engine = self.pool.engine();
-            if !engine.is_scanning() && !engine.is_rebuilding() && !self.is_filling() {
+            // In this order: a scrub begins with the end of a rebuild.
+            if !engine.is_rebuilding() && !self.is_filling() && !engine.is_scanning() {
                 break;
             }
             self.diagnose()?;
