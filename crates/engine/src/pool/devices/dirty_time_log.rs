@@ -12,6 +12,8 @@
 //! # On disk
 //! `DTL` in the description of a device: a space map from 0 to the largest number, in units of 1, whose allocations are txgs.
 
+pub(in crate::pool) mod moved;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

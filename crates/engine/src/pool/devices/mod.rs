@@ -13,7 +13,6 @@ pub(in crate::pool) mod beside;
 pub(in crate::pool) mod caught_up;
 pub(in crate::pool) mod dirty_time_log;
 pub(in crate::pool) mod draid;
-pub(in crate::pool) mod moved;
 pub(in crate::pool) mod remove_log;
 pub(in crate::pool) mod removed;
 pub(in crate::pool) mod states;

@@ -10,7 +10,7 @@ use crate::alloc::RangeTree;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
-use crate::pool::devices::moved::make_durable;
+use crate::pool::devices::dirty_time_log::moved::make_durable;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
 use crate::vdev::map::Reflow;

@@ -10,7 +10,7 @@ use ondisk::uberblock::{RaidzReflow, ScratchState};
 use super::copy::Children;
 use crate::bail;
 use crate::error::{Result, Within};
-use crate::pool::devices::moved::{has_missed_all, make_durable};
+use crate::pool::devices::dirty_time_log::moved::{has_missed_all, make_durable};
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::write_uberblock_everywhere;
 use crate::vdev::map::{Reflow, SCRATCH_BYTES};

@@ -14,7 +14,7 @@ use crate::alloc::Metaslab;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
-use crate::pool::devices::moved::make_durable;
+use crate::pool::devices::dirty_time_log::moved::make_durable;
 use crate::pool::scan::budget::Budget;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;

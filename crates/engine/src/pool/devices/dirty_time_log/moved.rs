@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use super::beside::attach::GROUPS_UNDER_WAY;
 use crate::bail;
 use crate::error::Result;
+use crate::pool::devices::beside::attach::GROUPS_UNDER_WAY;
 use crate::pool::sync::writer::GroupWriter;
 use crate::txg::TXG_INITIAL;
 use crate::vdev::{Leaf, TopVdev};
