@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use crate::dmu::Objset;
 use crate::dsl::dataset::Dataset;
+use crate::dsl::tree::wrapped_key::WrappedKey;
+use crate::error::Result;
 
 /// What a stream's first record says.
 #[derive(Debug, Clone)]
@@ -33,6 +35,14 @@ impl StreamHead {
     /// Whether it goes on where another broke off.
     pub fn is_resuming(&self) -> bool {
         self.features().contains(StreamFeatures::RESUMING)
+    }
+
+    /// The key that comes with it; `None`: it was not sent raw, of an encrypted dataset.
+    ///
+    /// # Errors
+    /// `Corrupt`: it makes no sense.
+    pub(super) fn key(&self) -> Result<Option<WrappedKey>> {
+        if self.features().contains(StreamFeatures::RAW) { WrappedKey::parse(&self.list).map(Some) } else { Ok(None) }
     }
 
     /// The guids of the snapshots that it is redacted with respect to.
