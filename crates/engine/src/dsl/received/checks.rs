@@ -135,7 +135,7 @@ fn check_existing(parts: &Parts, target: &ReceiveTarget, head: &StreamHead, data
     let is_raw = head.features().contains(StreamFeatures::RAW);
     if head.is_full() && (is_raw || dataset.dir.crypto_key != 0) && target.force {
         return Err(error!(
-            Invalid,
+            NotSupported,
             "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
         ));
     }
@@ -212,10 +212,10 @@ fn check_vectors(parts: &Parts, head: &StreamHead, before: &Arc<Dataset>) -> Res
         return if own == 0 { Ok(()) } else { Err(error!(KeyNotLoaded, "inherited key must be loaded")) };
     };
     if own == 0 {
-        return Err(error!(Invalid, "'{}' is not encrypted, and the stream is", before.name()?));
+        return Err(error!(NotSupported, "'{}' is not encrypted, and the stream is", before.name()?));
     }
     if mos.zap_u64(own, crypto_field::GUID)? != Some(key.guid) {
-        return Err(error!(Mismatch, "encryption key does not match existing key"));
+        return Err(error!(NotSupported, "encryption key does not match existing key"));
     }
     let has_fields = mos.info(before.object)?.object_type == ObjectType::ZAP_METADATA;
     let ours = if has_fields { mos.zap_u64(before.object, field::IVSET_GUID)?.unwrap_or(0) } else { 0 };
@@ -224,11 +224,11 @@ fn check_vectors(parts: &Parts, head: &StreamHead, before: &Arc<Dataset>) -> Res
         return Err(error!(Invalid, "the dnodes of the stream are in a tree of another shape than those of '{}'", before.name()?));
     }
     if key.from_ivset_guid == 0 || ours == 0 {
-        return Err(error!(Invalid, "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER."));
+        return Err(error!(NotSupported, "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER."));
     }
     if key.from_ivset_guid != ours {
         return Err(error!(
-            Invalid,
+            NotSupported,
             "IV set guid mismatch. See the 'zfs receive' man page section\n discussing the limitations of raw encrypted send streams."
         ));
     }

@@ -139,6 +139,7 @@ fn failure(error: &crate::Error) -> Failure {
         ErrorKind::Corrupt | ErrorKind::Checksum | ErrorKind::Invalid => Failure::with(FailureKind::BadStream, error.message()),
         ErrorKind::NotSupported | ErrorKind::Unsupported => Failure::with(FailureKind::Unsupported, error.message()),
         ErrorKind::Exists => Failure::with(FailureKind::DatasetExists, error.message()),
+        ErrorKind::KeyNotLoaded => Failure::with(FailureKind::Encryption, error.message()),
         ErrorKind::Quota => Failure::with(FailureKind::PropertySpace, error.message()),
         // The other end of the descriptor, or a device: the message says which.
         ErrorKind::Io => Failure::with(FailureKind::BadStream, error.message()),
