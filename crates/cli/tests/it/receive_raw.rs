@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use sim::golden::Golden;
+
 use crate::rig::{Rig, Said};
 use crate::stream::golden as streams_of_openzfs;
 
@@ -107,6 +109,31 @@ fn what_was_sent_raw_is_kept_as_it_came() {
     to.rig.ok("zpool export tank");
     to.rig.ok("zpool import -d @ tank");
     to.same(&to.golden("raw-incr"), &to.sent("zfs send -w -i tank/e@a tank/e@b"), "after an import");
+    to.finish();
+}
+
+/// What is sent of a whole tree has its keys in the same relation.
+#[test]
+fn keys_of_a_package_stay_in_relation() {
+    let Some(to) = Receiver::new() else { return };
+    let Some(golden) = Golden::find("encrypt").expect("a golden pool") else { return };
+    to.rig.ok(&format!("zpool import -o readonly=on -N -d {} g_encrypt", golden.directory().display()));
+    let package = to.sent("zfs send -Rw g_encrypt/pass@e");
+    to.received("zfs receive tank/pass", &package);
+    let facts = to.rig.ok("zfs get -Hro name,value -t filesystem encryptionroot,keylocation tank/pass");
+    let expected = [
+        ("tank/pass", "tank/pass", "file:///run/keys/pass"),
+        ("tank/pass/changed", "tank/pass/changed", "file:///run/keys/new.key"),
+        ("tank/pass/child", "tank/pass", "none"),
+    ];
+    let lines: String = expected.iter().map(|(name, root, place)| format!("{name}\t{root}\n{name}\t{place}\n")).collect();
+    assert_eq!(facts, lines);
+    for name in ["pass", "pass/changed", "pass/child"] {
+        let theirs = to.directory.path().join("theirs");
+        fs::copy(to.sent(&format!("zfs send -w g_encrypt/{name}@e")), &theirs).expect("a copy");
+        to.same(&theirs, &to.sent(&format!("zfs send -w tank/{name}@e")), name);
+    }
+    to.rig.ok("zpool export g_encrypt");
     to.finish();
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ondisk::dsl::{DATASET_FLAG_CASE_INSENSITIVE, DATASET_FLAG_INCONSISTENT, dataset_field as field};
+use ondisk::dsl::{DATASET_FLAG_CASE_INSENSITIVE, DATASET_FLAG_INCONSISTENT, crypto_field, dataset_field as field};
 use ondisk::feature::Feature;
 use ondisk::objset::{ObjsetSize, ObjsetType};
 use ondisk::stream::{BEGIN_FLAG_CASE_INSENSITIVE, StreamFeatures};
@@ -39,7 +39,7 @@ const FEATURES: [(StreamFeatures, Feature); 3] = [
 pub(super) fn begin_sync(parts: &Parts, target: ReceiveTarget, head: &StreamHead, tx: &SyncTx<'_>) -> Result<ReceivedDataset> {
     let key = head.key()?;
     let (dataset, is_new, is_resumed) = match check_begin(parts, &target, head)? {
-        Place::New { parent, name, origin } => (create_dataset_sync(parts, &parent, &name, origin.as_ref(), key.as_ref(), tx)?, true, false),
+        Place::New { parent, name, origin } => (create_dataset_sync(parts, &parent, &name, origin.as_ref(), key.as_ref().map(|key| (key, target.inherits_key)), tx)?, true, false),
         Place::Existing { head, from } => (create_dataset_sync(parts, &head.dir, RECEIVED_BELOW, from.as_ref(), None, tx)?, false, false),
         Place::Resumed { dataset, is_new } => (dataset, is_new, true),
     };
@@ -90,7 +90,10 @@ fn furnish(parts: &Parts, dataset: &Arc<Dataset>, target: &ReceiveTarget, head: 
     let objset_type = ObjsetType::from_number(head.begin.objset_type.into());
     let Some(key) = key else { return create_objset_sync(parts, dataset, objset_type, Box::new(|_, _| Ok(())), tx) };
     dataset.activate_feature(Feature::Encryption, tx)?;
-    change_property_sync(parts, dataset, "keylocation", &PropertyChange::Set(PropertyValue::Text("prompt".to_owned())), tx)?;
+    if parts.meta.mos.zap_u64(dataset.dir.crypto_key, crypto_field::ROOT_DIR)? == Some(dataset.dir.object) {
+        let location = target.key_location.clone().unwrap_or_else(|| "prompt".to_owned());
+        change_property_sync(parts, dataset, "keylocation", &PropertyChange::Set(PropertyValue::Text(location)), tx)?;
+    }
     let objset = parts.objsets.create_raw(dataset, objset_type, ObjsetSize::for_pool(parts.meta.version()), &key.head, tx)?;
     parts.objsets.insert(dataset, &objset);
     Ok(())

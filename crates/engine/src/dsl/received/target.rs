@@ -69,6 +69,10 @@ pub struct ReceiveTarget {
     pub force: bool,
     /// What is there when it breaks off is kept.
     pub resumable: bool,
+    /// What is sent raw and new is encrypted with the key of what is above it, if that is encrypted.
+    pub inherits_key: bool,
+    /// The property `keylocation` of what is sent raw and new, if it has a key of its own.
+    pub key_location: Option<String>,
 }
 
 /// A dataset that is being received into.

@@ -196,19 +196,19 @@ pub(in crate::dsl) fn snapshot_txgs_before(parts: &Parts, snapshot: &Dataset) ->
     }
 }
 
-/// Makes a directory and its head below `parent`; `key`: it is encrypted. A clone has the key of its origin.
+/// Makes a directory and its head below `parent`; `key`: it is encrypted, perhaps with the user's key of what is above. A clone has the key of its origin.
 pub(in crate::dsl) fn create_dataset_sync(
     parts: &Parts,
     parent: &Arc<Dir>,
     name: &str,
     origin: Option<&Arc<Dataset>>,
-    key: Option<&WrappedKey>,
+    key: Option<(&WrappedKey, bool)>,
     tx: &SyncTx<'_>,
 ) -> Result<Arc<Dataset>> {
     let dir = create_dir_sync(parts, Some(parent), name, tx)?;
     // Before the directory is in memory, where it does not change any more.
     match (origin.map_or(0, |origin| origin.dir.crypto_key), key) {
-        (0, Some(key)) => create_key_sync(parts, dir, key, tx)?,
+        (0, Some((key, inherits))) => create_key_sync(parts, dir, key, if inherits { parent.crypto_key } else { 0 }, tx)?,
         (0, None) => {}
         (shared, _) => share_key_sync(parts, dir, shared, tx)?,
     }

@@ -15,14 +15,15 @@ use crate::dsl::dsl::Parts;
 use crate::dsl::tree::wrapped_key::WrappedKey;
 use crate::error::Result;
 
-/// Gives a new directory a key of its own.
+/// Gives a new directory a key. It is wrapped with the user's key that wraps `above`, or (0) with one of its own.
 #[doc(alias = "dsl_crypto_recv_raw_key_sync")]
-pub(in crate::dsl) fn create_key_sync(parts: &Parts, dir: u64, key: &WrappedKey, tx: &SyncTx<'_>) -> Result<()> {
+pub(in crate::dsl) fn create_key_sync(parts: &Parts, dir: u64, key: &WrappedKey, above: u64, tx: &SyncTx<'_>) -> Result<()> {
     let mos = &parts.meta.mos;
+    let root = if above == 0 { dir } else { mos.zap_u64(above, crypto_field::ROOT_DIR)?.unwrap_or(dir) };
     let object = mos.zap_create(ObjectType::ZAP_METADATA, tx)?;
     mos.zap_add_u64(object, crypto_field::REFERENCES, 1, tx)?;
     mos.zap_add_u64(object, "DSL_CRYPTO_VERSION", key.version, tx)?;
-    mos.zap_add_u64(object, crypto_field::ROOT_DIR, dir, tx)?;
+    mos.zap_add_u64(object, crypto_field::ROOT_DIR, root, tx)?;
     store_key_sync(parts, object, key, tx)?;
     parts.meta.zapify(dir, tx)?;
     mos.zap_add_u64(dir, dir_field::CRYPTO_KEY, object, tx)
