@@ -35,7 +35,6 @@ mod gang;
 mod leaf_io;
 mod log;
 mod lost;
-mod sealed;
 mod read;
 mod spaces;
 mod stages;
@@ -53,7 +52,7 @@ pub(crate) use leaf_io::write_blocks;
 pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;
-pub use sealed::{RawBlock, Seal, Secrets};
+pub use stages::sealed::{RawBlock, Seal};
 pub use read::{NotRight, Run, ScanTally, WhileThere, WrongCopy};
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.

@@ -31,6 +31,8 @@
 //! In an encrypted pointer the third DVA is salt and initialization vector, the upper half of the fill count is the rest
 //! of the vector, and the last two checksum words are the MAC.
 
+mod protection;
+
 use std::fmt;
 
 use zerocopy::little_endian::U64;
@@ -42,6 +44,8 @@ use crate::corruption::Corruption;
 use crate::dva::{Dva, RawDva, SECTOR_SHIFT};
 use crate::feature::Feature;
 use crate::object_type::ObjectType;
+
+pub use protection::{AUTHENTICATED_BYTES, Secrets};
 
 #[cfg(test)]
 mod tests;
@@ -416,25 +420,6 @@ impl BlkPtr {
         self.fill = if self.is_encrypted() { bits::set(self.fill.get(), 0, 32, fill).into() } else { fill.into() };
     }
 
-    /// What of the pointer is the same wherever the block is sent to: its properties without what depends on the pool, and its MAC.
-    #[doc(alias = "zio_crypt_bp_auth_init", alias = "zio_crypt_bp_zero_nonportable_blkprop")]
-    pub fn portable(&self) -> (u64, [u8; 16]) {
-        if self.is_hole() {
-            return (0, [0; 16]);
-        }
-        let mut word = bits::set(bits::set(self.properties.get(), 62, 1, 0), 40, 8, 0);
-        if self.level() != 0 {
-            // Streams say nothing of how indirect blocks are stored.
-            word = bits::set(bits::set(bits::set(word, 63, 1, 0), 32, 7, 0), 16, 16, 0);
-        }
-        let mut mac = [0; 16];
-        if self.object_type() != ObjectType::OBJSET {
-            mac[..8].copy_from_slice(&self.checksum[2].get().to_le_bytes());
-            mac[8..].copy_from_slice(&self.checksum[3].get().to_le_bytes());
-        }
-        (word, mac)
-    }
-
     /// The same block as a part of something that comes to be in `txg`: the copies keep the birth that they have.
     #[must_use]
     #[doc(alias = "BP_SET_BIRTH")]
@@ -585,35 +570,6 @@ impl Hole {
 }
 
 impl DataPointer {
-    /// Salt, initialization vector and authentication code, as raw streams have them. What is only authenticated has no salt and no vector.
-    #[doc(alias = "zio_crypt_decode_params_bp")]
-    pub fn secrets(&self) -> ([u8; 8], [u8; 12], [u8; 16]) {
-        let (mut salt, mut iv, mut mac) = ([0; 8], [0; 12], [0; 16]);
-        if let Protection::Encrypted { salt: word, iv: head, iv_tail } = self.protection {
-            salt = word.to_le_bytes();
-            iv[..8].copy_from_slice(&head.to_le_bytes());
-            iv[8..].copy_from_slice(&iv_tail.to_le_bytes());
-        }
-        mac[..8].copy_from_slice(&self.checksum[2].to_le_bytes());
-        mac[8..].copy_from_slice(&self.checksum[3].to_le_bytes());
-        (salt, iv, mac)
-    }
-
-    /// The other way round: the block is protected by these. [`DataPointer::checksum`] keeps its first two words.
-    #[doc(alias = "zio_crypt_encode_params_bp", alias = "zio_crypt_encode_mac_bp")]
-    pub fn set_secrets(&mut self, (salt, iv, mac): &([u8; 8], [u8; 12], [u8; 16])) {
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        self.protection = match (self.level > 0, self.object_type.is_encrypted()) {
-            (true, _) => Protection::IndirectMac,
-            (false, false) => Protection::Authenticated,
-            (false, true) => Protection::Encrypted { salt: word(salt), iv: word(&iv[..8]), iv_tail: word(&iv[8..]) as u32 },
-        };
-        // The head of an object set has its MACs inside, and all of its checksum.
-        if self.object_type != ObjectType::OBJSET {
-            (self.checksum[2], self.checksum[3]) = (word(&mac[..8]), word(&mac[8..]));
-        }
-    }
-
     /// A pointer to plain contents, born in `birth`, with a fill count of one and no checksum yet.
     ///
     /// # Panics

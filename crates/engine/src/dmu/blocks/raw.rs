@@ -10,13 +10,13 @@
 
 use std::sync::Arc;
 
-use ondisk::blkptr::{BlkPtr, BlockPointer};
+use ondisk::blkptr::{BlkPtr, BlockPointer, Secrets};
 use ondisk::dnode as disk;
 
 use crate::dmu::blocks::dirty_block::Contents;
 use crate::dmu::{Dnode, ObjectId, Objset, Tx};
 use crate::error::Result;
-use crate::zio::{RawBlock, Secrets};
+use crate::zio::RawBlock;
 use crate::{bail, error};
 
 /// Physical bytes, and what they are.

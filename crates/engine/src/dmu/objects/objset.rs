@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ondisk::blkptr::BlkPtr;
+use ondisk::blkptr::{BlkPtr, Secrets};
 use ondisk::dnode as disk;
 use ondisk::objset::{Objset as DiskObjset, ObjsetSize, ObjsetType};
 use ondisk::object_type::ObjectType;
@@ -16,7 +16,7 @@ use crate::dmu::{AccountingChange, DmuContext, Dnode, DnodeSpec, ObjectId, Objse
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::txg::{TXG_SIZE, Txg, slot};
-use crate::zio::{Bookmark, Secrets};
+use crate::zio::Bookmark;
 
 /// The object that counts the space used by each user.
 #[doc(alias = "DMU_USERUSED_OBJECT")]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ondisk::algorithm::Compression;
-use ondisk::blkptr::{BlkPtr, Hole};
+use ondisk::blkptr::{BlkPtr, Hole, Secrets};
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 
@@ -26,7 +26,7 @@ use crate::dmu::{Dnode, SyncTx};
 use crate::bail;
 use crate::error::Result;
 use crate::txg::{Txg, slot};
-use crate::zio::{RawBlock, Seal, Secrets, WriteRequest};
+use crate::zio::{RawBlock, Seal, WriteRequest};
 
 /// Passes from which a block born in this group is written over in place.
 pub(in crate::dmu) const PASS_REWRITE: u32 = 2;

@@ -16,7 +16,7 @@ use crate::dsl::dsl::Parts;
 use crate::dsl::PropertyValue;
 use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync};
 use crate::dsl::tree::create_sync::{create_dataset_sync, create_objset_sync};
-use crate::dsl::tree::wrapped_key::WrappedKey;
+use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::error::Result;
 
 /// What says by being there that something may be sent.

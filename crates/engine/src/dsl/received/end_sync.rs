@@ -15,7 +15,7 @@ use crate::dsl::dsl::Parts;
 use crate::dsl::snapshots::destroy_sync::{check_lists, destroy_snapshot_sync};
 use crate::dsl::snapshots::snapshot_sync::{check_snapshot, snapshot_sync};
 use crate::dsl::tree::destroy_sync::destroy_head_sync;
-use crate::dsl::tree::keys_sync::store_key_sync;
+use crate::dsl::keys::keys_sync::store_key_sync;
 use crate::error;
 use crate::error::Result;
 use crate::txg::Txg;

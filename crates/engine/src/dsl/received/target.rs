@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::dmu::Objset;
 use crate::dsl::dataset::Dataset;
-use crate::dsl::tree::wrapped_key::WrappedKey;
+use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::error::Result;
 
 /// What a stream's first record says.

@@ -19,7 +19,6 @@ use ondisk::objset::{ObjsetSize, ObjsetType};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::dir::Dir;
-use super::keys_sync::{create_key_sync, share_key_sync};
 use super::names::{DatasetName, split_parent};
 use crate::bail;
 use crate::dmu::{Objset, SyncTx};
@@ -29,7 +28,8 @@ use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::dead::livelist_sync::Livelist;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::key;
-use crate::dsl::tree::wrapped_key::WrappedKey;
+use crate::dsl::keys::keys_sync::{create_key_sync, share_key_sync};
+use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::dsl::props::delegation_sync::copy_creation_grants;
 use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
 use crate::dsl::tasks::sync_tasks::cannot;

@@ -7,7 +7,6 @@ pub(in crate::dsl) mod clone_sync;
 pub(in crate::dsl) mod create_sync;
 pub(in crate::dsl) mod destroy_sync;
 pub(in crate::dsl) mod dir;
-pub(in crate::dsl) mod keys_sync;
 pub(in crate::dsl) mod known_names;
 pub mod names;
 pub(in crate::dsl) mod promote_sync;
@@ -15,4 +14,3 @@ pub(in crate::dsl) mod records;
 pub(in crate::dsl) mod rename_sync;
 #[allow(clippy::module_inception)]
 pub(in crate::dsl) mod tree;
-pub(in crate::dsl) mod wrapped_key;

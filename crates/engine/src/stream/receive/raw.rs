@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use ondisk::algorithm::Compression;
+use ondisk::blkptr::Secrets;
 use ondisk::dnode as disk;
 use ondisk::stream::{FLAG_OBJECT_SPILL, FLAG_RAW_BYTESWAP, FLAG_SPILL_UNMODIFIED, Object, ObjectRange, Spill, Write};
 
@@ -16,7 +17,7 @@ use super::objects::Existing;
 use crate::bail;
 use crate::dmu::{Dnode, DnodeSpec, Tx};
 use crate::error::Result;
-use crate::zio::{RawBlock, Secrets};
+use crate::zio::RawBlock;
 
 impl Applier<'_> {
     /// What protects the block of dnodes whose objects come next.

@@ -10,11 +10,11 @@
 
 use std::borrow::Cow;
 
-use ondisk::blkptr::{BlkPtr, DataPointer, Protection};
+use ondisk::blkptr::{BlkPtr, DataPointer, Protection, Secrets};
 use ondisk::object_type::ObjectType;
 use transform::checksum::sha512_digest;
 
-use crate::zio::{Bookmark, Seal, Secrets, WriteRequest};
+use crate::zio::{Bookmark, Seal, WriteRequest};
 use crate::bail;
 use crate::error::Result;
 
@@ -32,19 +32,10 @@ pub(in crate::zio) fn protect(request: &WriteRequest) -> Result<Option<Secrets>>
     }
 }
 
-/// A pointer in a checksum of MACs: properties that are the same wherever the block is sent to, MAC, zeros.
-const AUTHENTICATED_BYTES: usize = 32;
-
 /// What stands for the MACs of the blocks that these pointers lead to.
 #[doc(alias = "zio_crypt_do_indirect_mac_checksum")]
 fn mac_of_pointers(pointers: &[u8]) -> [u8; 16] {
-    let mut authenticated = Vec::with_capacity(pointers.len() / size_of::<BlkPtr>() * AUTHENTICATED_BYTES);
-    for pointer in BlkPtr::slice_of(pointers) {
-        let (properties, mac) = pointer.portable();
-        authenticated.extend_from_slice(&properties.to_le_bytes());
-        authenticated.extend_from_slice(&mac);
-        authenticated.extend_from_slice(&[0; 8]);
-    }
+    let authenticated: Vec<u8> = BlkPtr::slice_of(pointers).iter().flat_map(BlkPtr::authenticated).collect();
     let mut mac = [0; 16];
     mac.copy_from_slice(&sha512_digest(&authenticated)[..16]);
     mac

@@ -7,9 +7,10 @@
 pub(in crate::zio) mod checksum_stage;
 pub(in crate::zio) mod compress_stage;
 pub(in crate::zio) mod encrypt_stage;
+pub(in crate::zio) mod sealed;
 
 use ondisk::algorithm::{ChecksumAlgorithm, Compression};
-use ondisk::blkptr::{BLKPTR_BYTES, BlkPtr, DataPointer, EmbeddedPointer, Protection};
+use ondisk::blkptr::{BLKPTR_BYTES, BlkPtr, DataPointer, EmbeddedPointer, Protection, Secrets};
 use ondisk::object_type::ObjectType;
 use ondisk::byteswap;
 use transform::checksum::fold_for_mac;
@@ -17,7 +18,7 @@ use transform::compress;
 
 use compress_stage::{Contents, ShapeRules, Shaped, shape};
 use encrypt_stage::{decrypt, protect};
-use super::{Bookmark, Seal, Secrets, WriteRequest};
+use super::{Bookmark, Seal, WriteRequest};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result};
 

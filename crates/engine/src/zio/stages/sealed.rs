@@ -1,9 +1,7 @@
 //! How blocks of encrypted datasets are written without a key: as a sender has them.
 
 use ondisk::algorithm::Compression;
-
-/// Salt, initialization vector and authentication code of a block.
-pub type Secrets = ([u8; 8], [u8; 12], [u8; 16]);
+use ondisk::blkptr::Secrets;
 
 /// A block as it is on the disk of a sender: its bytes are neither compressed nor encrypted here.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use ondisk::object_type::ObjectType;
 
 use crate::dmu::SyncTx;
 use crate::dsl::dsl::Parts;
-use crate::dsl::tree::wrapped_key::WrappedKey;
+use super::wrapped_key::WrappedKey;
 use crate::error::Result;
 
 /// Gives a new directory a key. It is wrapped with the user's key that wraps `above`, or (0) with one of its own.
