@@ -1,8 +1,10 @@
 //! Checkpoints: what is kept stays whatever happens to the pool, and is freed when it is given up; after each step, crashes among them, our checker and
 //! the real `zdb`, which looks at the checkpoint too, find nothing wrong.
 
+use std::time::{Duration, Instant};
+
 use engine::host::RealHost;
-use engine::pool::OpenOptions;
+use engine::pool::{OpenOptions, Stopped};
 use engine::pool::checkpoint::Checkpoint;
 use engine::tunables::{Parameter, Tunables};
 use ondisk::feature::Feature;
@@ -19,6 +21,8 @@ const LAYOUTS: [Layout; 3] = [
     Layout { tops: 1, sides: 4, parity: 1, bytes: 96 << 20, ashift: 12 },
 ];
 const FILES: u64 = 30;
+/// A resilver of pools as small as these takes no longer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn name(number: u64) -> String {
     format!("f{number}")
@@ -266,4 +270,35 @@ fn a_checkpoint_of_openzfs_is_kept_and_discarded() {
         rig.check("after it");
         rig.zdb("after it", true);
     }
+}
+
+/// A device that was resilvered beside a checkpoint counts as behind, as nobody looked at what is kept: when that is freed, it has everything again, by itself.
+#[test]
+fn a_device_catches_up_when_a_checkpoint_goes() {
+    let mut random = ChaCha8Rng::seed_from_u64(seed());
+    let mut rig = Rig::create(LAYOUTS[1], &[]);
+    fill(&mut rig, 1);
+    let engine = rig.pool().engine().clone();
+    let away = engine.vdevs.leaves()[1].clone();
+    engine.stop_device(away.guid(), Stopped::Offline, false).expect("offline");
+    disturb(&mut rig, &mut random, 20);
+    engine.take_checkpoint().expect("a checkpoint");
+    disturb(&mut rig, &mut random, 20);
+    let disk = disk::open(away.name(), disk::Access::Write).expect("the image");
+    engine.online_device(away.guid(), Some(disk), false).expect("online");
+    drop(away);
+    let is_behind = || engine.vdevs.leaves().iter().any(|leaf| leaf.is_behind());
+    let wait = |until: &dyn Fn() -> bool, what: &str| {
+        let begun = Instant::now();
+        while !until() {
+            assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", engine.scan_progress());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait(&|| engine.scan_progress().is_some() && !engine.is_scanning(), "the resilver");
+    assert!(is_behind(), "what the checkpoint keeps was not looked at");
+    engine.discard_checkpoint().expect("to give it up");
+    wait(&|| !is_behind(), "after the checkpoint");
+    drop(engine);
+    rig.judge_thoroughly("without a checkpoint");
 }

@@ -32,6 +32,10 @@ fn round(seed: u64, sum: &mut Tally) -> Result<(), String> {
     sum.harm += tally.harm;
     sum.cuts += tally.cuts;
     sum.exchanged += tally.exchanged;
+    sum.rebuilt += tally.rebuilt;
+    sum.spared += tally.spared;
+    sum.reshaped += tally.reshaped;
+    sum.checkpoints += tally.checkpoints;
     sum.alone += tally.alone;
     sum.lost += tally.lost;
     judged.unwrap_or_else(|_| Err("a panic".to_owned())).map_err(|error| {

@@ -60,6 +60,8 @@ fn what_is_waited_for_has_happened() {
     rig.ok("zpool attach -w tank @a.img @b.img");
     let status = rig.ok("zpool status tank");
     assert!(status.contains("resilvered") && !status.contains("in progress"), "{status}");
+    let events = rig.ok("zpool events -v tank");
+    assert_eq!(events.matches("resilver_type = \"healing\"").count(), 2, "{events}");
     rig.ok("zpool detach tank @a.img");
     rig.ok("zpool replace -w tank @b.img @c.img");
     assert!(!rig.ok("zpool status tank").contains("replacing"));

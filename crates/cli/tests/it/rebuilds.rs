@@ -51,7 +51,8 @@ fn a_side_comes_by_a_rebuild_and_a_scrub_follows() {
     assert!(json.contains("\"rebuild_stats\"") && json.contains("\"state\":\"COMPLETE\""), "{json}");
     let history = rig.ok("zpool history -i tank");
     assert!(history.contains("rebuild vdev_id=0 ") && history.contains(" started") && history.contains(" complete"), "{history}");
-    assert!(rig.ok("zpool events tank").contains("resilver_finish"));
+    let events = rig.ok("zpool events -v tank");
+    assert!(events.contains("resilver_finish") && events.matches("resilver_type = \"sequential\"").count() == 2, "{events}");
     rig.ok("zpool replace -s -w tank @d0.img @d2.img");
     assert!(!status(&rig).contains("d0.img"));
     check(&rig);

@@ -460,7 +460,7 @@ impl Pool {
     }
 
     /// What happened to scans since this was last asked, in the words of events.
-    pub fn take_scan_events(&self) -> Vec<&'static str> {
+    pub fn take_scan_events(&self) -> Vec<scan::ScanEvent> {
         self.groups().scans().take_events()
     }
 

@@ -303,28 +303,33 @@ impl TopVdev {
             bail!(Io, "vdev {}: {length} bytes at {offset:#x} are past its end", self.id);
         }
         let Some(moves) = &self.moves else {
-            let hold = if writes { self.enter_write(&wanted) } else { Hold::default() };
+            let hold = if writes { self.writes.enter(|| self.range_of(&wanted)).1 } else { Hold::default() };
             let mut map = self.layout().map_while(&wanted, None, writes);
             map.hold = hold;
             return Ok(map);
         };
         // Not more than with as much parity as data, in whole sectors.
-        let most = (length as u64 + (1 << self.ashift)).saturating_mul(RAIDZ_PARITY_MAX as u64 + 1);
-        let (reflow, hold) = moves.enter(offset..offset.saturating_add(most));
+        let most = || (length as u64 + (1 << self.ashift)).saturating_mul(RAIDZ_PARITY_MAX as u64 + 1);
+        let (reflow, hold) = moves.enter(|| offset..offset.saturating_add(most()));
         let mut map = self.layout().map_while(&wanted, reflow, writes);
         map.hold = hold;
         Ok(map)
     }
 
-    /// A write begins, after what is being rebuilt of its range.
-    fn enter_write(&self, wanted: &Wanted) -> Hold {
+    /// What a write has of the vdev.
+    fn range_of(&self, wanted: &Wanted) -> Range<u64> {
         let allocated = self.layout().allocated_size(wanted.length as u64, wanted.birth);
-        self.writes.enter(wanted.offset..wanted.offset.saturating_add(allocated)).1
+        wanted.offset..wanted.offset.saturating_add(allocated)
     }
 
     /// Keeps writes of a range away, as soon as none is under way: what was read there may be written then. `None`: there were some all the time.
     pub fn hold_writes(&self, range: Range<u64>) -> Option<Moving<'_>> {
         self.writes.begin(range)
+    }
+
+    /// Nobody will hold writes for now: until then they are only counted.
+    pub fn release_writes(&self) {
+        self.writes.rest();
     }
 
     /// Where its sectors are moved, if they ever are.

@@ -1,8 +1,11 @@
 //! A disk in memory with faults that come and go.
 
+#![allow(clippy::disallowed_methods)] // a device hangs by the real clock
+
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use disk::{Disk, DiskKind};
 use parking_lot::{Mutex, RwLock};
@@ -29,6 +32,10 @@ pub(super) struct Faults {
     pub(super) misdirected: u32,
     /// Of so many of the next writes of data only a part is stored.
     pub(super) torn: u32,
+    /// So many of the next writes of data have a bit turned.
+    pub(super) turned: u32,
+    /// It does not answer until then.
+    pub(super) hangs_until: Option<Instant>,
 }
 
 struct State {
@@ -141,7 +148,16 @@ impl Device {
         Ok(())
     }
 
+    /// Waits while the device hangs.
+    fn hang(&self) {
+        let until = self.state.lock().faults.hangs_until;
+        if let Some(left) = until.and_then(|until| until.checked_duration_since(Instant::now())) {
+            std::thread::sleep(left);
+        }
+    }
+
     fn put(&self, mut data: Vec<u8>, mut offset: u64, is_safe: bool) -> io::Result<()> {
+        self.hang();
         let _power = self.power.read();
         let mut state = self.state.lock();
         self.check(&state.faults, offset, data.len())?;
@@ -156,6 +172,11 @@ impl Device {
             let sectors = data.len() / SECTOR;
             data.truncate(state.random.random_range(0..=sectors) * SECTOR);
         }
+        if is_data && state.faults.turned > 0 && !data.is_empty() {
+            state.faults.turned -= 1;
+            let (at, bit) = (state.random.random_range(0..data.len()), state.random.random_range(0..8));
+            data[at] ^= 1 << bit;
+        }
         for sector in 0..data.len().div_ceil(SECTOR) as u64 {
             state.faults.latent.remove(&(offset / SECTOR as u64 + sector));
         }
@@ -167,6 +188,7 @@ impl Device {
 
 impl Disk for Device {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.hang();
         let _power = self.power.read();
         let mut state = self.state.lock();
         self.check(&state.faults, offset, buf.len())?;
@@ -196,6 +218,7 @@ impl Disk for Device {
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.hang();
         let _power = self.power.read();
         let mut state = self.state.lock();
         self.check(&state.faults, 0, 0)?;

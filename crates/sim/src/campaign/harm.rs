@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use disk::Disk;
 use engine::error::ErrorKind;
@@ -26,17 +27,44 @@ impl Round {
 
     /// Notes that a device may be wrong, if the others are enough then.
     pub(super) fn suspect(&mut self, device: &Device, how: Suspect) -> bool {
-        let mut suspects = self.suspects.clone();
-        let known = suspects.entry(device.name().to_owned()).or_insert(how);
+        let (suspects, spread, stand_ins) = (self.suspects.clone(), self.spread.clone(), self.stand_ins.clone());
+        let known = self.suspects.entry(device.name().to_owned()).or_insert(how);
         *known = how.max(*known);
-        // The last one is alone when it has replaced the other.
-        let stays_wrong = |column: &Vec<Arc<Device>>| column.last().is_some_and(|device| suspects.get(device.name()).is_some_and(|suspect| *suspect > Suspect::Filling));
-        let is_wrong = |column: &&Vec<Arc<Device>>| stays_wrong(column) || column.iter().all(|device| suspects.contains_key(device.name()));
-        let is_enough = self.tops.iter().all(|top| top.iter().filter(is_wrong).count() <= self.redundancy(top));
-        if is_enough {
-            self.suspects = suspects;
+        if how == Suspect::Wrong {
+            self.let_wrong_go_on(device);
+        }
+        let is_enough = self.tops.iter().all(|top| self.is_enough(top));
+        if !is_enough {
+            (self.suspects, self.spread, self.stand_ins) = (suspects, spread, stand_ins);
         }
         is_enough
+    }
+
+    /// What is wrong on a device is copied by what is under way there and does not know it.
+    fn let_wrong_go_on(&mut self, device: &Device) {
+        let Some(top) = self.tops.iter().find(|top| top.iter().flatten().any(|one| one.name() == device.name())) else { return };
+        for name in top.iter().flatten().map(|device| device.name()) {
+            if self.copying.contains(name) {
+                self.suspects.insert(name.to_owned(), self.suspects.get(name).copied().unwrap_or(Suspect::Wrong).max(Suspect::Wrong));
+            }
+            if let Some(spare) = self.stand_ins.get_mut(name) {
+                spare.is_wrong |= spare.is_copied;
+            }
+        }
+        if self.is_expanding() {
+            self.spread.insert(device.name().to_owned());
+        }
+    }
+
+    /// Is what columns have that are not suspect enough?
+    pub(super) fn is_enough(&self, top: &Columns) -> bool {
+        let suspect = |device: &Arc<Device>| self.suspects.get(device.name()).copied();
+        // The last one is alone when it has replaced the other.
+        let stays_wrong = |column: &Vec<Arc<Device>>| column.last().and_then(suspect).is_some_and(|suspect| suspect > Suspect::Filling);
+        let is_spared = |column: &Vec<Arc<Device>>| column.len() == 1 && suspect(&column[0]) != Some(Suspect::Wrong) && self.has_stand_in(&column[0]);
+        let is_wrong = |column: &&Vec<Arc<Device>>| !is_spared(column) && (stays_wrong(column) || column.iter().all(|device| suspect(device).is_some()));
+        let spread = top.iter().flatten().filter(|device| self.spread.contains(device.name())).count();
+        top.iter().filter(is_wrong).count() + spread <= self.redundancy(top)
     }
 
     pub(super) fn any_device(&mut self) -> Arc<Device> {
@@ -46,12 +74,19 @@ impl Round {
 
     pub(super) fn harm(&mut self) -> Result<(), String> {
         self.forget_departed();
-        let (device, kind) = (self.any_device(), self.random.random_range(0..9));
+        let (device, kind) = (self.any_device(), self.random.random_range(0..11));
+        if kind == 9 {
+            return self.hang(&device);
+        }
         let how = match kind {
             7 => Suspect::Behind,
             8 => Suspect::Dead,
             _ => Suspect::Wrong,
         };
+        if how == Suspect::Wrong && self.is_leaving(&device) {
+            // Nobody knows which side is right of what is copied to the others.
+            return Ok(());
+        }
         if device.is_gone() || !self.suspect(&device, how) {
             return Ok(());
         }
@@ -83,12 +118,25 @@ impl Round {
                 device.set(|faults| faults.torn = 1 + count as u32 / 16);
                 "writes are torn".to_owned()
             }
+            10 => {
+                device.set(|faults| faults.turned = 1 + count as u32 / 8);
+                "writes have bits turned".to_owned()
+            }
             _ => {
                 device.set(|faults| faults.gone = true);
                 if how == Suspect::Dead { "dies".to_owned() } else { "is pulled".to_owned() }
             }
         };
         self.say(format!("{}: {what}", device.name()));
+        Ok(())
+    }
+
+    /// A device does not answer for a while: nothing is lost by that.
+    fn hang(&mut self, device: &Device) -> Result<(), String> {
+        let time = Duration::from_millis(self.random.random_range(50..600));
+        device.set(|faults| faults.hangs_until = Some(Instant::now() + time));
+        self.tally.harm += 1;
+        self.say(format!("{}: hangs for {time:?}", device.name()));
         Ok(())
     }
 
@@ -171,7 +219,7 @@ impl Round {
     pub(super) fn scrub_now(&mut self) -> Result<(u64, u64), String> {
         self.wait()?;
         for device in self.devices() {
-            device.set(|faults| (faults.flips, faults.misdirected, faults.torn) = (0, 0, 0));
+            device.set(|faults| (faults.flips, faults.misdirected, faults.torn, faults.turned) = (0, 0, 0, 0));
         }
         self.sync()?;
         let engine = self.pool.engine().clone();
@@ -179,8 +227,12 @@ impl Round {
         self.wait()?;
         let Some(progress) = engine.scan_progress() else { return Err("there was no scrub".into()) };
         // Where a device that does not answer is behind, and still in use, it is a resilver, which looks at what that needs only.
-        if progress.record.function == ScanFunction::Scrub {
+        // What only a checkpoint has nobody looks at.
+        if progress.record.function == ScanFunction::Scrub && self.kept.is_none() {
             self.clear(Suspect::Wrong);
+            let suspects = &self.suspects;
+            self.spread.retain(|name| suspects.contains_key(name));
+            self.stand_ins.values_mut().for_each(|spare| spare.is_wrong = false);
         }
         Ok((progress.record.errors, progress.record.processed))
     }

@@ -34,6 +34,7 @@ impl Round {
     pub(super) fn judge(&mut self) -> Result<(), String> {
         self.say("judge");
         self.give_back()?;
+        self.discard()?;
         self.wait()?;
         for _ in 0..DEAD_MAX {
             if !self.has_dead() {
@@ -42,10 +43,14 @@ impl Round {
             self.replace()?;
             self.wait()?;
         }
+        self.look_alone()?;
+        let before = self.scrub_now()?;
+        self.finish_reshaping()?;
+        self.wait()?;
         let first = self.scrub_now()?;
         let second = self.scrub_now()?;
-        if (first.0, second) != (0, (0, 0)) {
-            return Err(format!("errors and repaired bytes of the first scrub: {first:?}, of the second: {second:?}"));
+        if (before.0, first.0, second) != (0, 0, (0, 0)) {
+            return Err(format!("errors and repaired bytes of the first scrub: {before:?}, of the second: {first:?}, of the third: {second:?}"));
         }
         if !self.suspects.is_empty() {
             return Err(format!("still suspect: {:?}", self.suspects));
@@ -56,6 +61,18 @@ impl Round {
             self.judge_alone()?;
         }
         Ok(())
+    }
+
+    /// Nobody is suspect: any set of devices that is enough has everything, in the middle of whatever is under way, and without a scrub that would repair what is not as it should be.
+    pub(super) fn look_alone(&mut self) -> Result<(), String> {
+        if !self.suspects.is_empty() || !self.spread.is_empty() || self.stand_ins.values().any(|spare| spare.is_wrong) {
+            return Ok(());
+        }
+        self.say("look at sets of devices alone");
+        self.export()?;
+        let seen = self.judge_alone().map_err(|error| format!("before a scrub: {error}"));
+        self.open_again()?;
+        seen
     }
 
     /// As many devices are left out as there is redundancy.

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use disk::Disk;
+use engine::error::ErrorKind;
 use engine::host::RealHost;
-use engine::pool::{Beside, OpenOptions};
+use engine::pool::{Beside, Fill, OpenOptions};
 use engine::vdev::NewLeaf;
 use rand::Rng;
 
 use super::device::Device;
-use super::round::{Round, Suspect, expect_right, import, tunables};
+use super::round::{Round, Suspect, expect_right, import};
+use super::shape::{Kind, fast};
+use super::spares::allow;
 
 /// Mirrors do not get more sides.
 const SIDES_MAX: usize = 4;
 
 impl Round {
-    fn new_device(&mut self, like: &Device) -> Arc<Device> {
+    pub(super) fn new_device(&mut self, like: &Device) -> Arc<Device> {
         self.devices_made += 1;
         Device::new(format!("/memory/d{}", self.devices_made), like.size_bytes(), self.power.clone(), self.random.random())
     }
@@ -24,11 +27,42 @@ impl Round {
         let Some(guid) = self.guid(old.name()) else { return Ok(None) };
         let new = self.new_device(old);
         let leaf = NewLeaf { disk: new.clone(), path: new.name().to_owned(), whole_disk: false };
-        self.say(format!("{} beside {}: {how:?}", new.name(), old.name()));
-        self.pool.engine().attach_device(guid, leaf, how, None).map_err(|error| format!("{how:?} of {}: {error}", old.name()))?;
-        self.suspects.insert(new.name().to_owned(), Suspect::Filling);
+        // A rebuild copies what is wrong, too.
+        let is_wrong = self.is_any_wrong_beside(old);
+        let is_copied = self.shape.kind != Kind::Raidz && self.random.random() && (!is_wrong || how == Beside::Mirror || self.is_enough_without(old));
+        let fill = if is_copied { Fill::Sequential } else { Fill::Healing };
+        let done = self.pool.engine().attach_and_fill(guid, leaf, (how, fill), None);
+        self.say(format!("{} beside {}: {how:?} {fill:?} {done:?}", new.name(), old.name()));
+        // There is a checkpoint, a vdev is being removed, or others are being filled in the other way.
+        let done = allow(done, &[ErrorKind::Exists, ErrorKind::Busy]).map_err(|error| format!("{how:?} of {}: {error}", old.name()))?;
+        if done.is_none() {
+            return Ok(None);
+        }
+        self.suspects.insert(new.name().to_owned(), if is_copied && is_wrong { Suspect::Wrong } else { Suspect::Filling });
+        if is_copied {
+            self.copying.insert(new.name().to_owned());
+            self.tally.rebuilt += 1;
+        }
         self.tally.exchanged += 1;
         Ok(Some(new))
+    }
+
+    /// Are the others enough if a device has what is wrong?
+    fn is_enough_without(&mut self, device: &Device) -> bool {
+        let before = self.suspects.clone();
+        self.suspects.insert(device.name().to_owned(), Suspect::Wrong);
+        let is_enough = self.tops.iter().all(|top| self.is_enough(top));
+        self.suspects = before;
+        is_enough
+    }
+
+    /// Devices come, go, or stand in for others, as the kind of vdevs has it.
+    pub(super) fn change_members(&mut self) -> Result<(), String> {
+        match self.shape.kind {
+            Kind::Mirror => self.change_mirror(),
+            Kind::Draid(_) => self.change_spares(),
+            Kind::Raidz => self.replace(),
+        }
     }
 
     /// Replaces a device, a dead one first.
@@ -38,7 +72,8 @@ impl Round {
             let new = self.tops[top][column][1].clone();
             self.say(format!("detach {}", new.name()));
             let Some(guid) = self.guid(new.name()) else { return Ok(()) };
-            self.pool.engine().detach_device(guid).map_err(|error| format!("detach of {}: {error}", new.name()))?;
+            let done = self.pool.engine().detach_device(guid);
+            allow(done, &[ErrorKind::Exists, ErrorKind::Busy]).map_err(|error| format!("detach of {}: {error}", new.name()))?;
             self.forget_departed();
             return Ok(());
         }
@@ -73,7 +108,7 @@ impl Round {
     }
 
     /// A side comes, goes, or becomes a pool of its own.
-    pub(super) fn change_mirror(&mut self) -> Result<(), String> {
+    fn change_mirror(&mut self) -> Result<(), String> {
         self.wait()?;
         let top = self.random.random_range(0..self.tops.len());
         let sides = self.tops[top].len();
@@ -85,7 +120,7 @@ impl Round {
             }
             return if self.random.random() { self.wait() } else { Ok(()) };
         }
-        if !self.suspects.is_empty() {
+        if !self.suspects.is_empty() || self.kept.is_some() || self.pool.engine().is_removing() {
             return Ok(());
         }
         if self.tops.iter().all(|top| top.len() > 2) && self.random.random() {
@@ -109,7 +144,7 @@ impl Round {
         self.say(format!("split off {}", chosen.iter().map(|device| device.name()).collect::<Vec<_>>().join(", ")));
         let options = OpenOptions {
             host: RealHost::shared(),
-            tunables: tunables(),
+            tunables: fast(),
             read_only: false,
             file_owner: None,
             new_name: Some("half".into()),

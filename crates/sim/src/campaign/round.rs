@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods)] // scans are done by real threads
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,26 +10,21 @@ use disk::DiskRef;
 use engine::host::RealHost;
 use engine::pool::import::discover;
 use engine::tunables::Tunables;
-use engine::vdev::{NewLeaf, NewTop};
 use parking_lot::RwLock;
-use rand::seq::IndexedRandom;
+use rand::seq::IndexedRandom as _;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tarnfs::{CreateOptions, FileSystem, ImportOptions, Pool};
+use tarnfs::{CreateOptions, FileSystem, ImportOptions, Pool, Rewind};
 
 use super::device::Device;
 use super::files::{Files, Wrong};
+use super::shape::{Shape, fast};
+use super::spares::StandIn;
 use crate::scenario::properties;
 
 pub(super) const POOL: &str = "tank";
-const DISK_BYTES: u64 = 64 << 20;
-/// Little: files are to be read from the disks.
-const CACHE_BYTES: u64 = 2 << 20;
 /// No scan of pools as small as these takes longer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
-/// Sides or columns, and parity (0: a mirror).
-const SHAPES: [(usize, u8); 9] = [(2, 0), (3, 0), (3, 1), (4, 1), (5, 1), (4, 2), (6, 2), (5, 3), (7, 3)];
-
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// What a device may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Suspect {
@@ -54,6 +49,14 @@ pub struct Tally {
     pub cuts: usize,
     /// Devices replaced, attached, detached or split off.
     pub exchanged: usize,
+    /// Of these, devices that were filled by a rebuild.
+    pub rebuilt: usize,
+    /// Distributed spares that came in.
+    pub spared: usize,
+    /// Expansions of RAID-Z, and removals of vdevs, that began.
+    pub reshaped: usize,
+    /// Checkpoints taken, and gone back to.
+    pub checkpoints: usize,
     /// Sets of devices that were enough by themselves.
     pub alone: usize,
     /// Files that were lost beyond the redundancy, all of them named.
@@ -66,14 +69,24 @@ pub(super) type Columns = Vec<Vec<Arc<Device>>>;
 /// A pool of a campaign.
 pub struct Round {
     pub(super) random: ChaCha8Rng,
+    pub(super) shape: Shape,
     pub(super) parity: u8,
+    pub(super) tunables: Tunables,
     pub(super) tops: Vec<Columns>,
     pub(super) suspects: BTreeMap<String, Suspect>,
+    /// Devices that are filled by a rebuild, which copies what is wrong, too.
+    pub(super) copying: BTreeSet<String>,
+    /// Suspects of which wrong sectors were moved to other devices.
+    pub(super) spread: BTreeSet<String>,
+    /// Distributed spares, by the device for which they stand in.
+    pub(super) stand_ins: BTreeMap<String, StandIn>,
     pub(super) power: Arc<RwLock<()>>,
     pub(super) pool: Arc<Pool>,
     /// `None` while the pool is exported.
     pub(super) fs: Option<Arc<FileSystem>>,
     pub(super) files: Files,
+    /// The files that a checkpoint has.
+    pub(super) kept: Option<Files>,
     pub(super) devices_made: usize,
     /// What was done, in words.
     pub story: Vec<String>,
@@ -81,15 +94,15 @@ pub struct Round {
     pub tally: Tally,
 }
 
-pub(super) fn tunables() -> Tunables {
-    Tunables { cache_bytes_max: CACHE_BYTES, ..Tunables::default() }
-}
-
 /// Imports the pool that is on these devices.
 pub(super) fn import(devices: Vec<Arc<Device>>, read_only: bool) -> Result<Arc<Pool>, String> {
+    import_with(devices, ImportOptions { read_only, tunables: Some(fast()), ..ImportOptions::default() })
+}
+
+pub(super) fn import_with(devices: Vec<Arc<Device>>, options: ImportOptions) -> Result<Arc<Pool>, String> {
     let disks = devices.into_iter().filter(|device| !device.is_gone()).map(|device| device as DiskRef).collect();
     let candidate = discover(disks).into_iter().next().ok_or("no pool was found")?;
-    let options = ImportOptions { read_only, force: true, tunables: Some(tunables()), ..ImportOptions::default() };
+    let options = ImportOptions { force: true, ..options };
     Pool::import_on(candidate, options, RealHost::shared()).map(|(pool, _)| pool).map_err(|error| format!("import: {error}"))
 }
 
@@ -101,25 +114,37 @@ impl Round {
     /// A new pool.
     pub fn new(seed: u64) -> Round {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let (columns, parity) = *SHAPES.choose(&mut random).expect("a shape");
-        let (tops, ashift) = (1 + random.random_range(0..4) / 3, *[9, 12].choose(&mut random).expect("one of two"));
+        let shape = Shape::random(&mut random);
         let record = *["8K", "32K", "128K"].choose(&mut random).expect("one of three");
-        let (power, mut made) = (Arc::<RwLock<()>>::default(), 0);
+        let (power, mut made, tunables) = (Arc::<RwLock<()>>::default(), 0, shape.tunables(&mut random));
         let mut new_device = || {
             made += 1;
-            vec![Device::new(format!("/memory/d{made}"), DISK_BYTES, power.clone(), seed ^ (made as u64) << 40)]
+            vec![Device::new(format!("/memory/d{made}"), shape.bytes, power.clone(), seed ^ (made as u64) << 40)]
         };
-        let devices: Vec<Columns> = (0..tops).map(|_| (0..columns).map(|_| new_device()).collect()).collect();
-        let top = |columns: &Columns| {
-            let leaf = |device: &Arc<Device>| NewLeaf { disk: device.clone(), path: disk::Disk::name(&**device).to_owned(), whole_disk: false };
-            NewTop { leaves: columns.iter().flatten().map(leaf).collect(), parity, ashift: Some(ashift), ..NewTop::default() }
-        };
-        let options = CreateOptions { properties: properties(&[("recordsize", record)]), tunables: Some(tunables()), ..CreateOptions::default() };
-        let pool = Pool::create_on(POOL, devices.iter().map(top).collect(), options, RealHost::shared()).unwrap_or_else(|error| panic!("create: {error}"));
+        let devices: Vec<Columns> = (0..shape.tops).map(|_| (0..shape.columns).map(|_| new_device()).collect()).collect();
+        let new = devices.iter().map(|top| shape.new_top(top.iter().flatten())).collect();
+        let options = CreateOptions { properties: properties(&[("recordsize", record)]), tunables: Some(tunables.clone()), ..CreateOptions::default() };
+        let pool = Pool::create_on(POOL, new, options, RealHost::shared()).unwrap_or_else(|error| panic!("create: {error}"));
         let fs = open_files(&pool).unwrap_or_else(|error| panic!("{error}"));
-        let story = vec![format!("{tops} of {columns} devices, parity {parity}, ashift {ashift}, records of {record}")];
-        let (fs, suspects, files, tally) = (Some(fs), BTreeMap::new(), Files::default(), Tally::default());
-        Round { random, parity, tops: devices, suspects, power, pool, fs, files, devices_made: made, story, tally }
+        Round {
+            random,
+            shape,
+            parity: shape.parity,
+            tunables,
+            tops: devices,
+            suspects: BTreeMap::new(),
+            copying: BTreeSet::new(),
+            spread: BTreeSet::new(),
+            stand_ins: BTreeMap::new(),
+            power,
+            pool,
+            fs: Some(fs),
+            files: Files::default(),
+            kept: None,
+            devices_made: made,
+            story: vec![format!("{shape:?}, records of {record}")],
+            tally: Tally::default(),
+        }
     }
 
     /// Takes so many steps, and judges what is there then.
@@ -137,17 +162,20 @@ impl Round {
 
     fn step(&mut self) -> Result<(), String> {
         match self.random.random_range(0..100) {
-            0..32 => self.write(),
-            32..42 => self.sync(),
-            42..52 => self.read(),
-            52..72 => self.harm(),
-            72..78 => self.give_back(),
-            78..83 => self.scrub(),
-            83..88 => self.cut_power(),
-            88..91 => self.import_again(),
-            91..96 => self.replace(),
-            _ if self.parity == 0 => self.change_mirror(),
-            _ => self.offline(),
+            0..28 => self.write(),
+            28..40 => self.sync(),
+            40..47 => self.read(),
+            47..63 => self.harm(),
+            63..69 => self.give_back(),
+            69..73 => self.scrub(),
+            73..78 => self.cut_power(),
+            78..80 => self.import_again(),
+            80 => self.look_alone(),
+            81..86 => self.replace(),
+            86..89 => self.keep_or_go_back(),
+            89..93 => self.reshape(),
+            93..96 => self.offline(),
+            _ => self.change_members(),
         }
     }
 
@@ -166,6 +194,7 @@ impl Round {
         self.say("sync");
         self.pool.sync().map_err(|error| format!("sync: {error}"))?;
         self.files.note_synced();
+        self.let_expand();
         Ok(())
     }
 
@@ -174,19 +203,37 @@ impl Round {
         self.fs.as_ref().map_or(Ok(()), |fs| expect_right(&self.files.compare(fs)))
     }
 
-    /// Waits until nobody is behind and nothing is being replaced, and forgets devices that are not in the pool any more.
+    /// Waits until nobody is behind and nothing is being replaced, as far as that comes by itself, and forgets devices that are not in the pool any more.
     pub(super) fn wait(&mut self) -> Result<(), String> {
-        let (engine, begun) = (self.pool.engine().clone(), Instant::now());
-        while engine.is_scanning() || self.is_filling() {
+        let begun = Instant::now();
+        loop {
+            let engine = self.pool.engine();
+            if !engine.is_scanning() && !engine.is_rebuilding() && !self.is_filling() {
+                break;
+            }
             self.diagnose()?;
             if begun.elapsed() > PATIENCE {
-                return Err(format!("the scan does not end: {:?} {:?}", engine.scan_progress(), engine.vdevs.status()));
+                let engine = self.pool.engine();
+                return Err(format!("the scan does not end: {:?} {:?} {:?}", engine.scan_progress(), engine.rebuild_progress(), engine.vdevs.status()));
             }
-            std::thread::sleep(Duration::from_millis(3));
+            self.pass()?;
         }
         self.forget_departed();
-        self.clear(Suspect::Filling);
-        self.clear(Suspect::Behind);
+        if self.kept.is_none() {
+            self.clear(Suspect::Filling);
+            self.clear(Suspect::Behind);
+            let suspects = &self.suspects;
+            self.copying.retain(|name| suspects.contains_key(name));
+        }
+        Ok(())
+    }
+
+    /// What is under way goes on.
+    pub(super) fn pass(&self) -> Result<(), String> {
+        if self.shape.is_stepwise {
+            return self.pool.engine().write_group().map(drop).map_err(|error| format!("a group: {error}"));
+        }
+        std::thread::sleep(Duration::from_millis(3));
         Ok(())
     }
 
@@ -201,6 +248,10 @@ impl Round {
 
     /// Is a device that answers behind, or takes the place of another?
     fn is_filling(&self) -> bool {
+        if self.kept.is_some() {
+            // Devices stay as they are with a checkpoint, which nobody looks at.
+            return false;
+        }
         let leaves = self.pool.engine().vdevs.leaves();
         let leaf_of = |device: &Arc<Device>| leaves.iter().find(|leaf| leaf.name() == disk::Disk::name(&**device));
         self.tops.iter().flatten().any(|column| {
@@ -209,7 +260,7 @@ impl Round {
             // The new device is the last one.
             let is_replacing = there.len() > 1 && there.last().is_some_and(|(device, _)| !device.is_gone());
             is_behind || is_replacing
-        })
+        }) || self.is_spare_filling()
     }
 
     /// Forgets devices that are not in the pool any more.
@@ -222,6 +273,9 @@ impl Round {
         }
         let devices: Vec<String> = self.tops.iter().flatten().flatten().map(|device| disk::Disk::name(&**device).to_owned()).collect();
         self.suspects.retain(|name, _| devices.contains(name));
+        self.copying.retain(|name| devices.contains(name));
+        self.tops.retain(|top| !top.is_empty());
+        self.forget_stand_ins();
     }
 
     /// All devices.
@@ -266,8 +320,12 @@ impl Round {
         Ok(())
     }
 
-    fn open_again(&mut self) -> Result<(), String> {
-        self.pool = import(self.devices(), false)?;
+    pub(super) fn open_again(&mut self) -> Result<(), String> {
+        self.open_again_at(Rewind::No)
+    }
+
+    pub(super) fn open_again_at(&mut self, rewind: Rewind) -> Result<(), String> {
+        self.pool = import_with(self.devices(), ImportOptions { rewind, tunables: Some(self.tunables.clone()), ..ImportOptions::default() })?;
         self.fs = Some(open_files(&self.pool)?);
         self.forget_departed();
         Ok(())

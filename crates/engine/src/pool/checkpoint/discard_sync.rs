@@ -5,6 +5,7 @@ use ondisk::feature::Feature;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
+use crate::pool::scan;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
 
@@ -29,6 +30,10 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
     if maps.give_back_kept(tx, ranges.max(1) as usize)? {
         layers.meta().features.decrement(layers.mos(), Feature::PoolCheckpoint, tx)?;
         layers.dsl.record_event("spa discard checkpoint", "finished discarding checkpointed state from the pool", tx)?;
+        // Of devices that were resilvered meanwhile nobody could say that they have everything.
+        if scan::is_resilver_needed(layers) {
+            writer.scans().want_resilver();
+        }
     }
     Ok(())
 }

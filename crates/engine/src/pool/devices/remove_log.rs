@@ -13,15 +13,14 @@ use std::sync::Arc;
 use super::vdev_zaps;
 use crate::alloc::Group;
 use crate::bail;
-use crate::dmu::{Objset, SyncTx};
+use crate::dmu::SyncTx;
 use crate::dsl::SpaceCheck;
 use crate::error::{Result, Within};
 use crate::pool::checkpoint;
-use crate::pool::open::heads::each_head;
+use crate::pool::open::heads::begin_logs_anew;
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::label::clear_labels;
 use crate::vdev::{TopVdev, key};
-use crate::zil::Zil;
 
 /// Groups that must pass before what was allocated on the device is surely counted: those that are open, closing and syncing.
 const GROUPS_MIN: usize = 3;
@@ -98,15 +97,7 @@ pub(super) fn pause_log(writer: &GroupWriter, top: &TopVdev) -> Result<Arc<Group
 
 /// Waits until nothing is on a device that is not used any more.
 fn empty_log(writer: &GroupWriter, group: &Group) -> Result<()> {
-    // They stay open until their headers are written.
-    let mut logs: Vec<Arc<Objset>> = Vec::new();
-    each_head(&writer.layers().dsl, |objset| {
-        if !objset.pointer().uses_encryption() {
-            Zil::of(objset).begin_anew()?;
-            logs.push(objset.clone());
-        }
-        Ok(())
-    })?;
+    let _logs = begin_logs_anew(&writer.layers().dsl)?;
     for passed in 1..=GROUPS_MAX {
         writer.sync_all()?;
         if passed >= GROUPS_MIN && check_empty(group).is_ok() {

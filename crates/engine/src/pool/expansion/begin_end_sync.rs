@@ -136,6 +136,7 @@ pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, end: 
     })?;
     moving.set(None);
     drop(moving);
+    moves.rest();
     let now = layers.context.host.wall_clock().0;
     {
         let mut state = expansion.state.lock();

@@ -7,6 +7,7 @@ use ondisk::uberblock::ScratchState;
 use super::copy::Children;
 use super::{begin_end_sync, key, scratch};
 use crate::alloc::RangeTree;
+use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::pool::sync::writer::GroupWriter;
@@ -77,18 +78,18 @@ impl Piece<'_> {
         let limit = (self.children.limit(reflow.synced >> ashift) << ashift).min(end);
         let metaslab = 1 << self.top.metaslab_shift();
         let began = self.now();
+        let Some(maps) = &self.writer.layers().space_maps else { bail!(ReadOnly, "the space maps are not open") };
         let mut moved = reflow.moved;
         while moved < limit {
             // A metaslab at a time: its free space is looked at while nobody uses it.
             let until = limit.min((moved / metaslab + 1) * metaslab);
             // Before the range is kept free: its space map may lie there.
-            if let Some(maps) = &self.writer.layers().space_maps
-                && let Err(error) = maps.bring_in(self.top.id() as u32, moved)
-            {
+            if let Err(error) = maps.bring_in(self.top.id() as u32, moved) {
                 tracing::warn!(%error, "what is free in a metaslab is not known: all of it is moved");
             }
             let Some(moving) = self.moves.begin(moved..until) else { break };
-            let reached = self.move_range(moved, until, began)?;
+            let used = maps.not_free_in_memory(self.top.id() as u32, moved, until)?;
+            let reached = self.move_all(&used, until, began)?;
             moving.set(Some(Reflow { moved: reached, ..reflow }));
             drop(moving);
             let stopped = reached < until;
@@ -104,8 +105,7 @@ impl Piece<'_> {
     }
 
     /// Moves what is in use of a range, and returns how far it came: not to the end, if a device fails or it takes long.
-    fn move_range(&self, start: u64, end: u64, began: u64) -> Result<u64> {
-        let used = self.used(start, end)?;
+    fn move_all(&self, used: &RangeTree, end: u64, began: u64) -> Result<u64> {
         let ashift = self.top.ashift();
         for (offset, size) in used.segments() {
             let (mut sector, last) = (offset >> ashift, (offset + size) >> ashift);
@@ -123,18 +123,6 @@ impl Piece<'_> {
             }
         }
         Ok(end)
-    }
-
-    /// What is in use of a range of one metaslab.
-    fn used(&self, start: u64, end: u64) -> Result<RangeTree> {
-        if let Some(maps) = &self.writer.layers().space_maps
-            && let Some(used) = maps.used_now(self.top.id() as u32, start, end)?
-        {
-            return Ok(used);
-        }
-        let mut all = RangeTree::new();
-        all.add(start, end - start)?;
-        Ok(all)
     }
 
     fn now(&self) -> u64 {

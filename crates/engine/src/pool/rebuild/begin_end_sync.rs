@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::pool::devices::caught_up::caught_up;
 use crate::pool::devices::distributed;
 use crate::pool::layers::Layers;
-use crate::pool::scan;
+use crate::pool::scan::{self, ScanEvent};
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
 use crate::vdev::TopVdev;
@@ -42,7 +42,7 @@ pub(in crate::pool) fn begin(writer: &GroupWriter, top: &Arc<TopVdev>, tx: &Sync
     let record = RebuildRecord { state: RebuildState::Active, min_txg: first.saturating_sub(1), max_txg: end, start_time, estimate, ..RebuildRecord::default() };
     if before.is_none() {
         layers.meta().features.increment(layers.mos(), Feature::DeviceRebuild, tx)?;
-        writer.scans().note_event("resilver_start");
+        writer.scans().note_event(ScanEvent::sequential("resilver_start"));
     }
     top.leaves().iter().for_each(|leaf| leaf.stats.rebuild_processed.store(0, Ordering::Relaxed));
     store(layers, top, &record, tx)?;
@@ -64,6 +64,7 @@ pub(super) enum End {
 pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, mut rebuild: Rebuild, how: End, tx: &SyncTx<'_>) -> Result<()> {
     let layers = writer.layers();
     let is_complete = how == End::Complete;
+    top.release_writes();
     rebuild.record.state = if is_complete { RebuildState::Complete } else { RebuildState::Canceled };
     rebuild.record.end_time = layers.context.host.wall_clock().0;
     store(layers, top, &rebuild.record, tx)?;
@@ -73,7 +74,7 @@ pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, mut rebuild: Rebuild
         settle(writer, top, &rebuild.record, tx)?;
     }
     writer.rebuilds().set(top.id(), rebuild);
-    writer.scans().note_event("resilver_finish");
+    writer.scans().note_event(ScanEvent::sequential("resilver_finish"));
     if writer.rebuilds().is_active() {
         return Ok(());
     }

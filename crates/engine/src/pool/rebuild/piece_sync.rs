@@ -10,7 +10,8 @@ use super::copy::{Copied, Copier};
 use super::missed;
 use super::pieces::Pieces;
 use super::rebuilds::Rebuild;
-use crate::alloc::{Metaslab, RangeTree};
+use crate::alloc::Metaslab;
+use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::pool::scan::budget::Budget;
@@ -26,8 +27,6 @@ const WINDOW_NS: u64 = 50_000_000;
 const WINDOW_FIRST: u64 = 8 << 20;
 const WINDOW_MIN: u64 = 1 << 20;
 const WINDOW_MAX: u64 = 256 << 20;
-/// A metaslab may be forgotten as soon as it was read, but not that often.
-const LOADS_MAX: usize = 8;
 
 /// Does a piece of each rebuild that is under way, in the first pass, when the datasets of the group are written.
 ///
@@ -122,7 +121,8 @@ impl Walk<'_> {
         let (layout, tunables) = (self.top.layout().clone(), &self.writer.layers().context.tunables);
         let step = layout.allocation_bytes();
         let skipped = self.rebuild.record.done.saturating_sub(metaslab.start) / step * step;
-        let used = self.used(metaslab.start + skipped, metaslab.start + metaslab.size)?;
+        let Some(maps) = &self.writer.layers().space_maps else { bail!(ReadOnly, "the space maps are not open") };
+        let used = maps.not_free(self.top.id() as u32, metaslab.start + skipped, metaslab.start + metaslab.size)?;
         let mut pieces = Pieces::new(layout, &used, tunables.now(Parameter::RebuildMaxSegment));
         loop {
             if self.pieces > 0 && self.budget.is_used_up(self.pieces) {
@@ -165,21 +165,6 @@ impl Walk<'_> {
     fn is_there(&self) -> bool {
         let vdevs = &self.writer.layers().vdevs;
         vdevs.check_complete().is_ok() && vdevs.gate().failure().is_none()
-    }
-
-    /// What is in use of a range of a metaslab.
-    fn used(&self, start: u64, end: u64) -> Result<RangeTree> {
-        if let Some(maps) = &self.writer.layers().space_maps {
-            for _ in 0..LOADS_MAX {
-                maps.bring_in(self.top.id() as u32, start)?;
-                if let Some(used) = maps.used_now(self.top.id() as u32, start, end)? {
-                    return Ok(used);
-                }
-            }
-        }
-        let mut all = RangeTree::new();
-        all.add(start, end - start)?;
-        Ok(all)
     }
 
     fn now(&self) -> u64 {

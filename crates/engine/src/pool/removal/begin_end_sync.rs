@@ -8,7 +8,7 @@ use ondisk::indirect::{BIRTHS_OBJECT, COUNTS_ARE_PRECISE, MAPPING_OBJECT, NO_VDE
 use super::check::check;
 use super::{mapping, store, stored};
 use crate::alloc::{ClassKind, Group};
-use crate::dmu::{Objset, SyncTx};
+use crate::dmu::SyncTx;
 use crate::dsl::Mos;
 use crate::dsl::meta::key as meta_key;
 use crate::error::{Result, Within};
@@ -16,10 +16,9 @@ use crate::pool::checkpoint;
 use crate::pool::devices::{in_one_group, vdev_zaps};
 use crate::pool::layers::Layers;
 use crate::pool::leaf_work::while_at_rest;
-use crate::pool::open::heads::each_head;
+use crate::pool::open::heads::begin_logs_anew;
 use crate::pool::sync::writer::GroupWriter;
 use crate::vdev::{Departing, IndirectMap, TopVdev, VdevConfig, VdevKind, key};
-use crate::zil::Zil;
 use crate::{bail, error};
 
 /// Groups that must pass before what was allocated on the vdev is surely counted: those that are open, closing and syncing.
@@ -68,16 +67,8 @@ fn is_the_last(layers: &Layers, top: &TopVdev, group: &Group) -> bool {
 
 /// Waits until no block that is not on disk yet is on a vdev where nothing is allocated any more, and every log goes on elsewhere.
 fn empty_of_logs(writer: &GroupWriter) -> Result<()> {
-    // They stay open until their headers are written.
-    let mut logs: Vec<Arc<Objset>> = Vec::new();
     writer.sync_all()?;
-    each_head(&writer.layers().dsl, |objset| {
-        if !objset.pointer().uses_encryption() {
-            Zil::of(objset).begin_anew()?;
-            logs.push(objset.clone());
-        }
-        Ok(())
-    })?;
+    let _logs = begin_logs_anew(&writer.layers().dsl)?;
     (0..GROUPS_UNDER_WAY).try_for_each(|_| writer.sync_all())
 }
 

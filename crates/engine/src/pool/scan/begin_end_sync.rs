@@ -6,6 +6,7 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::scan::{ScanFunction, ScanRecord, ScanState};
 
+use super::event::ScanEvent;
 use super::{caught_up_sync, deferred};
 use crate::alloc::ClassKind;
 use crate::dmu::SyncTx;
@@ -71,7 +72,7 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, before: u64, tx: &SyncTx<'
     writer.scans().set_error_scrub(None);
     // Damage may be there, too.
     writer.configuration().write_labels();
-    let event = if function == ScanFunction::Resilver { "resilver_start" } else { "scrub_start" };
+    let event = if function == ScanFunction::Resilver { ScanEvent::healing("resilver_start") } else { ScanEvent::of_scrub("scrub_start") };
     if function == ScanFunction::Resilver {
         rebuild::forget_ended(writer, tx)?;
     }
@@ -129,9 +130,9 @@ pub(super) fn end(writer: &GroupWriter, mut record: ScanRecord, how: End, tx: &S
     record.end_time = layers.context.host.wall_clock().0;
     store(layers, &record, tx)?;
     let event = match (is_complete, record.function) {
-        (true, ScanFunction::Scrub) => "scrub_finish",
-        (true, ScanFunction::Resilver) => "resilver_finish",
-        (false, _) => "scrub_abort",
+        (true, ScanFunction::Scrub) => ScanEvent::of_scrub("scrub_finish"),
+        (true, ScanFunction::Resilver) => ScanEvent::healing("resilver_finish"),
+        (false, _) => ScanEvent::of_scrub("scrub_abort"),
     };
     // So nobody finds neither the one nor the other under way.
     if again {

@@ -59,8 +59,7 @@ fn has_caught_up(leaf: &Leaf, record: &ScanRecord, coverage: &Coverage) -> bool 
 
 /// The groups of blocks that a device refused.
 fn refused_by<'a>(top: &TopVdev, leaf: &Leaf, wrong: &'a NotRight) -> impl Iterator<Item = u64> + use<'a> {
-    let id = LeafId { vdev: top.id() as u32, leaf: leaf.number() };
-    wrong.refused.range((id, 0)..=(id, u64::MAX)).map(|(_, txg)| *txg)
+    wrong.refused_by(LeafId { vdev: top.id() as u32, leaf: leaf.number() })
 }
 
 /// The groups of which a device has not everything: what nobody has, and what it refused. What another device refused is no matter of this one's.
@@ -96,10 +95,10 @@ pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>)
     if changed {
         writer.configuration().set_dirty();
     }
-    // What a spare lacks lies on any device.
-    let is_whole = coverage.wrong.lost.is_empty() && coverage.wrong.refused.is_empty() && !coverage.too_many_wrong && record.errors == 0;
+    // What a spare lacks lies on any device of its vdev.
+    let is_whole = coverage.wrong.lost.is_empty() && !coverage.too_many_wrong && record.errors == 0;
     if is_whole && record.function == ScanFunction::Resilver {
-        distributed::resilvered(layers, writer.configuration(), record.max_txg, &coverage.away, tx)?;
+        distributed::resilvered(layers, writer.configuration(), record.max_txg, (&coverage.away, &coverage.wrong), tx)?;
         again |= missed_by_spares(layers).iter().any(|(_, end)| *end > record.max_txg);
     }
     caught_up(layers, writer.configuration(), tx)?;

@@ -8,6 +8,7 @@
 use ondisk::blkptr::BlockPointer;
 use ondisk::error_scrub::{ErrorScrubRecord, ErrorScrubState};
 
+use super::event::ScanEvent;
 use super::is_resilvering;
 use crate::dmu::SyncTx;
 use crate::dsl::meta::key;
@@ -35,7 +36,7 @@ pub(super) fn begin(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
     let left = error_log_sync::damaged(layers)?;
     let record = ErrorScrubRecord::new(layers.context.host.wall_clock().0, left.len() as u64);
     writer.scans().set_errors_left(Some(left));
-    writer.scans().note_event("errorscrub_start");
+    writer.scans().note_event(ScanEvent::of_scrub("errorscrub_start"));
     store(writer, record, tx)
 }
 
@@ -46,7 +47,7 @@ pub(super) fn end(writer: &GroupWriter, mut record: ErrorScrubRecord, state: Err
     record.is_paused = false;
     record.end_time = writer.layers().context.host.wall_clock().0;
     writer.scans().set_errors_left(None);
-    writer.scans().note_event(if state == ErrorScrubState::Finished { "errorscrub_finish" } else { "errorscrub_abort" });
+    writer.scans().note_event(ScanEvent::of_scrub(if state == ErrorScrubState::Finished { "errorscrub_finish" } else { "errorscrub_abort" }));
     store(writer, record, tx)
 }
 

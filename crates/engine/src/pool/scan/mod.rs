@@ -34,6 +34,7 @@ mod datasets_sync;
 mod begin_end_sync;
 mod collect;
 mod errors_sync;
+mod event;
 mod caught_up_sync;
 mod piece_sync;
 mod scans;
@@ -43,6 +44,7 @@ mod window;
 pub(in crate::pool) use errors_sync::sync as sync_errors;
 pub(in crate::pool) use piece_sync::sync;
 pub use verbs::ScrubOf;
+pub use event::ScanEvent;
 pub use scans::ScanProgress;
 pub(in crate::pool) use scans::Scans;
 

@@ -8,6 +8,7 @@ use ondisk::error_scrub::ErrorScrubRecord;
 use ondisk::scan::{ScanRecord, ScanState};
 use parking_lot::Mutex;
 
+use super::event::ScanEvent;
 use crate::host::HostRef;
 use crate::pool::error_log_sync::Damaged;
 use crate::sync::Executor;
@@ -62,7 +63,7 @@ struct State {
     progress: Option<ScanProgress>,
     coverage: Coverage,
     /// What happened, in the words of events, until somebody asks.
-    events: Vec<&'static str>,
+    events: Vec<ScanEvent>,
     /// Blocks of deduplication that were read.
     seen: HashSet<(u32, u64)>,
     /// The last error scrub.
@@ -105,7 +106,7 @@ impl Scans {
     }
 
     /// A scan begins.
-    pub(super) fn begin(&self, record: &ScanRecord, devices: BTreeMap<u64, u64>, event: &'static str) {
+    pub(super) fn begin(&self, record: &ScanRecord, devices: BTreeMap<u64, u64>, event: ScanEvent) {
         let mut state = self.state.lock();
         state.progress = Some(ScanProgress {
             issued: 0,
@@ -145,12 +146,12 @@ impl Scans {
             }
             progress.record = record.clone();
         }
-        state.events.push(if record.is_paused() { "scrub_paused" } else { "scrub_resume" });
+        state.events.push(ScanEvent::of_scrub(if record.is_paused() { "scrub_paused" } else { "scrub_resume" }));
         self.active.store(!record.is_paused(), Ordering::Release);
     }
 
     /// It is at its end.
-    pub(super) fn end(&self, record: &ScanRecord, event: &'static str) {
+    pub(super) fn end(&self, record: &ScanRecord, event: ScanEvent) {
         let mut state = self.state.lock();
         if let Some(progress) = &mut state.progress {
             progress.record = record.clone();
@@ -212,12 +213,12 @@ impl Scans {
     }
 
     /// Something else happened that is told as what scans do.
-    pub(in crate::pool) fn note_event(&self, event: &'static str) {
+    pub(in crate::pool) fn note_event(&self, event: ScanEvent) {
         self.state.lock().events.push(event);
     }
 
     /// What happened since this was last asked.
-    pub(in crate::pool) fn take_events(&self) -> Vec<&'static str> {
+    pub(in crate::pool) fn take_events(&self) -> Vec<ScanEvent> {
         std::mem::take(&mut self.state.lock().events)
     }
 

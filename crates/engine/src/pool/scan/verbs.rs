@@ -8,6 +8,7 @@ use ondisk::scan::{ScanFunction, ScanRecord};
 use ondisk::time_log::Rounding;
 
 use super::errors_sync;
+use super::event::ScanEvent;
 use super::begin_end_sync::{End, begin, end, load_running, store};
 use super::caught_up_sync::is_any_needing;
 use crate::bail;
@@ -98,7 +99,7 @@ pub(in crate::pool) fn scrub_errors(writer: &Arc<GroupWriter>) -> Result<()> {
     writer.layers().dsl.run_task(BLOCKS, SpaceCheck::ExtraReserved, check, move |_, tx| {
         match done.scans().error_scrub().filter(|record| record.is_running()) {
             Some(paused) => {
-                done.scans().note_event("errorscrub_resume");
+                done.scans().note_event(ScanEvent::of_scrub("errorscrub_resume"));
                 errors_sync::store(&done, ErrorScrubRecord { is_paused: false, ..paused }, tx)
             }
             None => errors_sync::begin(&done, tx),
@@ -153,7 +154,7 @@ fn pause_errors(writer: &Arc<GroupWriter>) -> Result<()> {
     let check = move |_: &Arc<crate::dsl::Dsl>| if checked.scans().error_scrub().is_some_and(|record| record.is_paused) { refuse_errors(&checked) } else { Ok(()) };
     writer.layers().dsl.run_task(BLOCKS, SpaceCheck::Reserved, check, move |_, tx| {
         let Some(running) = done.scans().error_scrub().filter(|record| record.is_running()) else { return Ok(()) };
-        done.scans().note_event("errorscrub_paused");
+        done.scans().note_event(ScanEvent::of_scrub("errorscrub_paused"));
         errors_sync::store(&done, ErrorScrubRecord { is_paused: true, ..running }, tx)
     })
 }

@@ -19,6 +19,16 @@ use crate::dmu::{DnodeSpec, ObjectId, Objset, SyncTx};
 use crate::error::{Result, Within};
 use crate::zap::Zap;
 
+/// A metaslab may be forgotten as soon as it was read, but not that often.
+const LOADS_MAX: usize = 8;
+
+/// All of a range.
+fn whole(start: u64, end: u64) -> Result<RangeTree> {
+    let mut all = RangeTree::new();
+    all.add(start, end - start)?;
+    Ok(all)
+}
+
 /// Block size of the array of flush txgs.
 const FLUSH_TXGS_BLOCK_BYTES: u64 = 128 << 10;
 
@@ -372,26 +382,47 @@ impl SpaceMaps {
         self.vdev(vdev)?.group.metaslab_at(offset)?.load(&LoadFrom(self))
     }
 
-    /// What cannot be allocated just now of a range of one metaslab; `None`: that is not in memory.
+    /// What cannot be allocated just now of a range of one metaslab. All of it, where its space map cannot be read.
     ///
     /// # Errors
     /// There is no such metaslab.
-    pub fn used_now(&self, vdev: u32, start: u64, end: u64) -> Result<Option<RangeTree>> {
-        self.vdev(vdev)?.group.metaslab_at(start)?.used_of(start, end)
+    pub fn not_free(&self, vdev: u32, start: u64, end: u64) -> Result<RangeTree> {
+        let metaslab = self.vdev(vdev)?.group.metaslab_at(start)?;
+        match self.loaded(&metaslab, |metaslab| metaslab.used_of(start, end)) {
+            Ok(used) => Ok(used),
+            Err(error) => {
+                tracing::warn!(%error, "what is free in a metaslab is not known: nothing is");
+                whole(start, end)
+            }
+        }
     }
 
-    /// What is in use of a range of one metaslab and was not freed by the group that is being written, in the sync thread. Reads its space map, if that is not in
-    /// memory.
+    /// As [`SpaceMaps::not_free`], for a caller for which nothing can be read: all of it, where that is not in memory.
+    ///
+    /// # Errors
+    /// There is no such metaslab.
+    pub fn not_free_in_memory(&self, vdev: u32, start: u64, end: u64) -> Result<RangeTree> {
+        self.vdev(vdev)?.group.metaslab_at(start)?.used_of(start, end)?.map_or_else(|| whole(start, end), Ok)
+    }
+
+    /// What is in use of a range of one metaslab and was not freed by the group that is being written, in the sync thread.
     ///
     /// # Errors
     /// There is no such metaslab, or its space map cannot be read or makes no sense.
     pub fn in_use(&self, vdev: u32, start: u64, end: u64) -> Result<RangeTree> {
         let metaslab = self.vdev(vdev)?.group.metaslab_at(start)?;
-        metaslab.load(&LoadFrom(self))?;
-        match metaslab.in_use(start, end)? {
-            Some(used) => Ok(used),
-            None => bail!(Corrupt, "{metaslab}: what is free is not in memory"),
+        self.loaded(&metaslab, |metaslab| metaslab.in_use(start, end))
+    }
+
+    /// Asks a metaslab for what it may not have in memory.
+    fn loaded(&self, metaslab: &Metaslab, ask: impl Fn(&Metaslab) -> Result<Option<RangeTree>>) -> Result<RangeTree> {
+        for _ in 0..LOADS_MAX {
+            metaslab.load(&LoadFrom(self))?;
+            if let Some(found) = ask(metaslab)? {
+                return Ok(found);
+            }
         }
+        bail!(Corrupt, "{metaslab}: what is free is not in memory")
     }
 
     /// How many pieces of free space of a vdev are longer than `gap`, about, and how many bytes the others have, by the histograms of its space maps.

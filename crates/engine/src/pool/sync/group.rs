@@ -62,6 +62,12 @@ impl GroupWriter {
         result
     }
 
+    /// Is something under way of which each group does a piece, one group behind the other?
+    fn goes_on(&self) -> bool {
+        let is_rebuilding = self.rebuilds.is_active() && !self.scans.is_ending();
+        self.scans.is_active() || self.scans.is_scrubbing_errors() || is_rebuilding || discard_sync::is_discarding(self)
+    }
+
     /// Whether writing `txg` would change anything.
     fn has_work(&self, txg: Txg) -> Result<bool> {
         Ok(self.written_anyway.load(Ordering::Acquire) >= txg
@@ -70,10 +76,7 @@ impl GroupWriter {
             || self.configuration.is_dirty()
             || self.layers.space_maps.as_ref().is_some_and(|maps| maps.has_changes(txg))
             || dirty_time_log::has_unsaved(&self.layers.vdevs)
-            || self.scans.is_active()
-            || self.scans.is_scrubbing_errors()
-            || self.rebuilds.is_active() && !self.scans.is_ending()
-            || discard_sync::is_discarding(self)
+            || self.goes_on()
             || self.works.needs_groups()
             || self.expansion.is_active()
             || self.removals.has_work(&self.layers)
@@ -246,8 +249,7 @@ impl GroupWriter {
         self.layers.dsl.trim_objsets(txg);
         self.layers.dsl.meta.mos.0.trim(txg);
         self.layers.dsl.close_idle_objsets();
-        let is_rebuilding = self.rebuilds.is_active() && !self.scans.is_ending();
-        if self.scans.is_active() || self.scans.is_scrubbing_errors() || is_rebuilding || discard_sync::is_discarding(self) {
+        if self.goes_on() {
             self.hasten();
         }
         removal::group_done(self);

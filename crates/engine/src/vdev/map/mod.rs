@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::members::HeldRange;
+use super::members::{CountedIo, HeldRange};
 
 pub mod draid;
 mod expanded;
@@ -144,12 +144,30 @@ pub struct Position {
 /// Keeps ranges of a vdev from being moved while an I/O of them is made.
 #[derive(Debug, Clone, Default)]
 pub struct Hold {
+    /// Of I/Os of which nobody needs to know more than that there are some.
+    counted: Option<CountedIo>,
     ranges: Vec<Arc<HeldRange>>,
 }
 
 impl Hold {
-    pub(in crate::vdev) fn new(range: HeldRange) -> Hold {
-        Hold { ranges: vec![Arc::new(range)] }
+    pub(in crate::vdev) fn counted(io: CountedIo) -> Hold {
+        Hold { counted: Some(io), ranges: Vec::new() }
+    }
+
+    pub(in crate::vdev) fn of_range(range: HeldRange) -> Hold {
+        Hold { counted: None, ranges: vec![Arc::new(range)] }
+    }
+
+    #[cfg(test)]
+    pub(in crate::vdev) fn is_counted(&self) -> bool {
+        self.counted.is_some()
+    }
+
+    /// Holds what another one holds, of the same vdev.
+    fn append(&mut self, other: Hold) {
+        // For several I/Os that are one now, one count is enough.
+        self.counted = self.counted.take().or(other.counted);
+        self.ranges.extend(other.ranges);
     }
 }
 
@@ -187,7 +205,7 @@ impl IoMap {
     pub fn append(&mut self, other: IoMap) {
         let start = self.length;
         self.length += other.length;
-        self.hold.ranges.extend(other.hold.ranges);
+        self.hold.append(other.hold);
         self.rows.extend(other.rows.into_iter().map(|mut row| {
             for column in &mut row.columns {
                 if let Content::Data(range) = &mut column.content {

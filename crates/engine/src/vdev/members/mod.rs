@@ -19,6 +19,6 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::vdev) use moving::HeldRange;
+pub(in crate::vdev) use moving::{CountedIo, HeldRange};
 pub use moving::{Moves, Moving};
 pub use snapshot::Members;

@@ -47,6 +47,11 @@ impl NotRight {
     fn len(&self) -> usize {
         self.lost.len() + self.refused.len()
     }
+
+    /// The groups of blocks that a leaf refused.
+    pub fn refused_by(&self, leaf: LeafId) -> impl Iterator<Item = u64> + use<'_> {
+        self.refused.range((leaf, 0)..=(leaf, u64::MAX)).map(|(_, txg)| *txg)
+    }
 }
 
 impl ScanTally {

@@ -26,7 +26,8 @@ use crate::pool::space_maps::read_ranges;
 use crate::pool::sync::writer::GroupWriter;
 use crate::pool::rebuild;
 use crate::txg::TXG_INITIAL;
-use crate::vdev::{TopVdev, VdevConfig, VdevKind, key};
+use crate::vdev::{Leaf, LeafId, TopVdev, VdevConfig, VdevKind, key};
+use crate::zio::NotRight;
 use crate::{bail, error};
 
 /// A spare that has not everything.
@@ -90,13 +91,16 @@ pub(in crate::pool) fn has_everything(layers: &Layers, configuration: &Configura
     Ok(())
 }
 
-/// A resilver has covered all groups before `max_txg`, in the sync thread, without the devices `away`: spares that have missed no others, and have nothing on these, have everything.
+/// A resilver has covered all groups before `max_txg`, in the sync thread, without the devices `away`, and without what devices refused: spares that have missed no others, and have
+/// nothing on these, have everything.
 ///
 /// # Errors
 /// The MOS cannot be changed.
-pub(in crate::pool) fn resilvered(layers: &Layers, configuration: &Configuration, max_txg: u64, away: &BTreeSet<u64>, tx: &SyncTx<'_>) -> Result<()> {
+pub(in crate::pool) fn resilvered(layers: &Layers, configuration: &Configuration, max_txg: u64, (away, wrong): (&BTreeSet<u64>, &NotRight), tx: &SyncTx<'_>) -> Result<()> {
     for top in layers.vdevs.data_tops() {
-        let is_away = |spare: &Filling| top.leaves().iter().any(|leaf| away.contains(&leaf.guid()) && !spare.stands_in.contains(&leaf.guid()));
+        let has_refused = |leaf: &Leaf| wrong.refused_by(LeafId { vdev: top.id() as u32, leaf: leaf.number() }).next().is_some();
+        let lacks = |leaf: &Arc<Leaf>| away.contains(&leaf.guid()) || has_refused(leaf);
+        let is_away = |spare: &Filling| top.leaves().iter().any(|leaf| lacks(leaf) && !spare.stands_in.contains(&leaf.guid()));
         for spare in filling(layers, &top) {
             if spare.missed.last().is_none_or(|(_, end)| *end <= max_txg) && !is_away(&spare) {
                 has_everything(layers, configuration, &top, spare.guid, tx)?;

@@ -89,8 +89,10 @@ impl Pools {
             let engine = imported.pool.engine();
             let removals = engine.take_removal_events();
             changed.extend((!removals.is_empty()).then(|| name.clone()));
-            for event in engine.take_scan_events().into_iter().chain(removals) {
-                self.events.push(format!("sysevent.fs.zfs.{event}"), imported, Vec::new());
+            let of_scans = engine.take_scan_events().into_iter().map(|event| (event.name, event.resilver_type));
+            for (name, kind) in of_scans.chain(removals.into_iter().map(|name| (name, None))) {
+                let details = kind.map(|kind| ("resilver_type".to_owned(), EventValue::Text(kind.to_owned())));
+                self.events.push(format!("sysevent.fs.zfs.{name}"), imported, details.into_iter().collect());
             }
             let status = imported.pool.engine().vdevs.status();
             let mut found = Vec::new();
