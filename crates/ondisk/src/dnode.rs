@@ -104,6 +104,8 @@ pub struct Dnode {
     /// The bonus data; its length is `dn_bonuslen`.
     #[doc(alias = "dn_bonus")]
     pub bonus: Vec<u8>,
+    /// What stands behind the bonus, if that is not all zeros: where a bonus is encrypted, all of its place is.
+    pub bonus_rest: Vec<u8>,
     /// The spill block.
     #[doc(alias = "dn_spill")]
     pub spill: Option<BlkPtr>,
@@ -184,6 +186,7 @@ impl Dnode {
         if bonus_at + bonus_length > bonus_end {
             return Err(bad("bonus length", bonus_length as u64));
         }
+        let rest = bytes.get(bonus_at + bonus_length..bonus_end).unwrap_or_default();
         let pointers = (0..count).map(|i| pointer_at(bytes, DNODE_CORE_BYTES + i * BLKPTR_BYTES)).collect::<Result<_, _>>()?;
         Ok(Dnode {
             object_type,
@@ -199,6 +202,7 @@ impl Dnode {
             used: u64_at(bytes, 24),
             pointers,
             bonus: bytes.get(bonus_at..bonus_at + bonus_length).unwrap_or_default().to_vec(),
+            bonus_rest: if rest.iter().all(|byte| *byte == 0) { Vec::new() } else { rest.to_vec() },
             spill: if has_spill { Some(pointer_at(bytes, bonus_end)?) } else { None },
         })
     }
@@ -219,6 +223,7 @@ impl Dnode {
             used: 0,
             pointers: Vec::new(),
             bonus: Vec::new(),
+            bonus_rest: Vec::new(),
             spill: None,
         }
     }
@@ -235,7 +240,8 @@ impl Dnode {
         }
         let bonus_at = DNODE_CORE_BYTES + self.pointers.len() * BLKPTR_BYTES;
         let bonus_end = out.len() - if self.spill.is_some() { BLKPTR_BYTES } else { 0 };
-        assert!(bonus_at + self.bonus.len() <= bonus_end, "dnode: bonus of {} bytes does not fit", self.bonus.len());
+        let bonus_bytes = self.bonus.len() + self.bonus_rest.len();
+        assert!(bonus_at + bonus_bytes <= bonus_end, "dnode: bonus of {bonus_bytes} bytes does not fit");
         let mut put = |at: usize, bytes: &[u8]| {
             if let Some(place) = out.get_mut(at..at + bytes.len()) {
                 place.copy_from_slice(bytes);
@@ -261,6 +267,7 @@ impl Dnode {
             put(DNODE_CORE_BYTES + i * BLKPTR_BYTES, pointer.as_bytes());
         }
         put(bonus_at, &self.bonus);
+        put(bonus_at + self.bonus.len(), &self.bonus_rest);
         if let Some(spill) = &self.spill {
             put(bonus_end, spill.as_bytes());
         }
@@ -326,12 +333,14 @@ mod tests {
             used: 12345,
             pointers: vec![BlkPtr::default()],
             bonus: vec![7; 300],
+            bonus_rest: vec![8; 30],
             spill: Some(BlkPtr::default()),
         };
         let mut out = vec![0; 1024];
         dnode.encode(&mut out);
         let mut expected = dnode;
         expected.flags |= FLAG_SPILL;
+        expected.bonus_rest.resize(1024 - DNODE_CORE_BYTES - 300 - 2 * BLKPTR_BYTES, 0);
         assert_eq!(Dnode::decode(&out).unwrap(), expected);
         // ztest makes trees that are higher than they need to be.
         out[2] = LEVELS_MAX;

@@ -28,6 +28,7 @@ mod pool_verbs;
 mod posix;
 mod rebuilds;
 mod receive;
+mod receive_raw;
 mod removal;
 mod rig;
 mod send;

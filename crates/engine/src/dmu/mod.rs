@@ -48,6 +48,7 @@ mod tests;
 
 pub use objects::allocate::DnodeSpec;
 pub use context::DmuContext;
+pub use blocks::raw::RawHead;
 pub use objects::dnode::{Dnode, DnodeInfo};
 pub use log::ObjsetLog;
 pub use membership::Membership;

@@ -10,6 +10,8 @@ const LZ4: u8 = 15;
 const LZJB: u8 = 3;
 /// `ZIO_COMPRESS_OFF`.
 pub(super) const COMPRESS_OFF: u8 = 2;
+/// `ZIO_COMPRESS_EMPTY`: zeros become holes.
+const COMPRESS_EMPTY: u8 = 4;
 
 /// The property `redundant_metadata`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,8 @@ pub struct ObjsetSettings {
     pub record_bytes: u64,
     /// The pool has the feature lz4_compress: metadata is compressed with it (else lzjb).
     pub lz4_metadata: bool,
+    /// Blocks are encrypted, and written as a sender has them.
+    pub is_encrypted: bool,
     /// The pool's own object set: three copies of everything.
     pub is_mos: bool,
     /// Extra slots of new dnodes (property `dnodesize`), in bytes; 0 is the old 512.
@@ -75,6 +79,7 @@ impl ObjsetSettings {
             redundant_metadata: RedundantMetadata::All,
             record_bytes: 128 << 10,
             lz4_metadata: lz4,
+            is_encrypted: false,
             is_mos: true,
             dnode_bytes: 512,
         }
@@ -127,6 +132,13 @@ pub(super) fn write_policy(
         copies += u8::from(one_more);
     } else if own_compression > 1 {
         compression = own_compression;
+    }
+    if settings.is_encrypted {
+        // The third place is taken in pointers to what is encrypted; dnodes are never compressed there.
+        copies = copies.min(2);
+        if level == 0 && matches!(object_type, ObjectType::DNODE | ObjectType::OBJSET) {
+            compression = COMPRESS_EMPTY;
+        }
     }
     if settings.is_mos && own_compression == COMPRESS_OFF && level == 0 {
         compression = COMPRESS_OFF;

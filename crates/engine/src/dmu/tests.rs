@@ -378,6 +378,7 @@ fn a_search_in_an_endless_file_ends() {
             no_embed: true,
             bookmark: crate::zio::Bookmark::default(),
             packed: None,
+            seal: crate::zio::Seal::Open,
         };
         rig.context.io.write(request, 5).unwrap()
     };

@@ -263,6 +263,19 @@ impl Dsl {
         self.parts.objsets.all()
     }
 
+    /// A group is on disk: object sets forget objects that nobody uses, and logs what the group has.
+    pub fn trim_objsets(&self, txg: Txg) {
+        let objsets = &self.parts.objsets;
+        for objset in objsets.heads() {
+            objset.trim(txg);
+            if let Some(log) = objset.log() {
+                log.synced(txg);
+            }
+        }
+        let is_crowded = self.meta.context.cache.is_crowded();
+        objsets.snapshots_of_turn(txg, is_crowded).iter().for_each(|objset| objset.trim(txg));
+    }
+
     /// Closes object sets that nobody uses and that have no unsynced changes.
     pub fn close_idle_objsets(&self) {
         self.parts.objsets.close_idle(&self.meta.context.groups);

@@ -20,6 +20,7 @@
 mod counts;
 mod dataset;
 mod dead;
+mod keys;
 #[allow(clippy::module_inception)]
 mod dsl;
 pub mod feature;

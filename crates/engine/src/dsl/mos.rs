@@ -211,10 +211,14 @@ impl Mos {
         self.zap(object)?.update(tx, name, Integers::U64(numbers))
     }
 
+    /// Adds or changes bytes.
+    pub fn zap_set_bytes(&self, object: u64, name: &str, bytes: &[u8], tx: &SyncTx<'_>) -> Result<()> {
+        self.zap(object)?.update(tx, name, Integers::U8(bytes))
+    }
+
     /// Adds or changes a text, which is stored with a final zero byte.
     pub fn zap_set_text(&self, object: u64, name: &str, text: &str, tx: &SyncTx<'_>) -> Result<()> {
-        let bytes = [text.as_bytes(), &[0]].concat();
-        self.zap(object)?.update(tx, name, Integers::U8(&bytes))
+        self.zap_set_bytes(object, name, &[text.as_bytes(), &[0]].concat(), tx)
     }
 
     /// Removes an entry. `false`: there was none.

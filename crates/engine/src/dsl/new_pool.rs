@@ -88,7 +88,7 @@ fn create_tree(parts: &Parts, new: NewTree, tx: &SyncTx<'_>) -> Result<()> {
 /// Makes `$ORIGIN` and its snapshot, which have no object set.
 fn create_origin(parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
     let root = parts.tree.root_dir()?;
-    let head = create_dataset_sync(parts, &root, ORIGIN_DIR, None, tx)?;
+    let head = create_dataset_sync(parts, &root, ORIGIN_DIR, None, None, tx)?;
     let snapshot = snapshot_empty_head(parts, &head, ORIGIN_DIR, tx)?;
     parts.tree.set_origin_snapshot(snapshot);
     Ok(())

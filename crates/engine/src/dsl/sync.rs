@@ -48,7 +48,7 @@ impl Dsl {
     /// Whether another pass is needed.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         let Parts { records, ledger, objsets, .. } = &self.parts;
-        !records.is_empty() || ledger.has_leaked() || self.meta.mos.0.is_dirty(txg) || !objsets.dirty(txg).is_empty()
+        !records.is_empty() || ledger.has_leaked() || self.meta.mos.0.is_dirty(txg) || objsets.has_dirty(txg)
     }
 
     /// Whether `txg` has administrative changes queued.

@@ -439,6 +439,7 @@ fn plain_block(fill: u8) -> crate::zio::WriteRequest {
         no_embed: true,
         bookmark: crate::zio::Bookmark::default(),
         packed: None,
+        seal: crate::zio::Seal::Open,
     }
 }
 

@@ -193,18 +193,19 @@ impl BlockIo {
                 return Ok(None);
             }
             piece.checksum_algorithm = placement.checksum;
-            piece.checksum = checksum_stage::compute(placement.checksum, part, &self.salt())?;
+            piece.checksum = checksum_stage::compute(placement.checksum, part, false, &self.salt())?;
             header[index * BLKPTR_BYTES..][..BLKPTR_BYTES].copy_from_slice(piece.encode().as_bytes());
         }
-        self.write_header(pointer.dvas(), header, placement.txg)?;
+        self.write_header(pointer.dvas(), header, placement)?;
         Ok(Some(pointer.dvas().to_vec()))
     }
 
-    fn write_header(&self, dvas: &[Dva], mut header: Vec<u8>, txg: u64) -> Result<()> {
+    fn write_header(&self, dvas: &[Dva], mut header: Vec<u8>, placement: &Placement) -> Result<()> {
         let first = dvas[0];
-        let sealed = embedded::seal(GANG_HEADER, &mut header, [first.vdev.into(), first.offset, txg, 0]);
-        assert!(sealed.is_ok(), "a gang header has room for its checksum");
-        self.write_copies(dvas, &header, txg)
+        let verifier = [first.vdev.into(), first.offset, placement.txg, 0];
+        let seal = if placement.has_mac { embedded::seal_beside_mac } else { embedded::seal };
+        assert!(seal(GANG_HEADER, &mut header, verifier).is_ok(), "a gang header has room for its checksum");
+        self.write_copies(dvas, &header, placement.txg)
     }
 
     fn write_gang_level(&self, bytes: &[u8], placement: &Placement, depth: usize, taken: &mut Vec<Dva>) -> Result<Vec<Dva>> {
@@ -212,7 +213,7 @@ impl BlockIo {
             bail!(NoSpace, "the free space is in pieces too small for a gang block");
         }
         // One copy more than of the contents, so that a lost header does not lose them.
-        let header_copies = (placement.copies + 1).min(3);
+        let header_copies = (placement.copies + 1).min(if placement.has_secrets { 2 } else { 3 });
         let request = Request { must_succeed: true, ..Request::new(placement.class, HEADER_BYTES as u64, header_copies, placement.txg) };
         // Where there is no room for one more, as many as of the contents must do.
         let mut dvas = match self.allocator().allocate(&request) {
@@ -240,7 +241,9 @@ impl BlockIo {
             header[index * BLKPTR_BYTES..][..BLKPTR_BYTES].copy_from_slice(piece.encode().as_bytes());
             rest = after;
         }
-        self.write_header(&dvas, header, placement.txg)?;
+        // Only the header that the block's own pointer leads to knows of MACs.
+        let own = Placement { has_mac: placement.has_mac && depth == 0, ..*placement };
+        self.write_header(&dvas, header, &own)?;
         Ok(dvas)
     }
 
@@ -274,7 +277,7 @@ impl BlockIo {
         piece.physical_size = part.len() as u64;
         piece.compression = Compression::Off;
         piece.checksum_algorithm = placement.checksum;
-        piece.checksum = checksum_stage::compute(placement.checksum, part, &self.salt())?;
+        piece.checksum = checksum_stage::compute(placement.checksum, part, false, &self.salt())?;
         piece.fill = 0;
         Ok(piece)
     }

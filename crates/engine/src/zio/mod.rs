@@ -52,6 +52,7 @@ pub(crate) use leaf_io::write_blocks;
 pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;
+pub use stages::sealed::{RawBlock, Seal};
 pub use read::{NotRight, Run, ScanTally, WhileThere, WrongCopy};
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
@@ -85,7 +86,7 @@ pub struct PackedBlock {
 
 /// One block to be written.
 pub struct WriteRequest {
-    /// The logical contents (whole block; length = logical size, a multiple of 512).
+    /// The logical contents (whole block; length = logical size, a multiple of 512), but for [`Seal::Raw`].
     pub data: Arc<Vec<u8>>,
     /// Goes into the pointer.
     pub object_type: ObjectType,
@@ -111,5 +112,7 @@ pub struct WriteRequest {
     pub bookmark: Bookmark,
     /// The same contents, compressed: they are stored so, whatever `compression` says.
     pub packed: Option<PackedBlock>,
+    /// How encryption protects it.
+    pub seal: Seal,
 }
 

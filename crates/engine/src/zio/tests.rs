@@ -212,6 +212,7 @@ fn request(data: Vec<u8>, copies: u8) -> WriteRequest {
         no_embed: false,
         bookmark: Bookmark { objset: 5, object: 6, level: 0, block: 7 },
         packed: None,
+        seal: Seal::Open,
     }
 }
 

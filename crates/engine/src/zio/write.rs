@@ -58,6 +58,10 @@ pub(super) struct Placement {
     pub(super) class: ClassKind,
     pub(super) copies: usize,
     pub(super) checksum: ChecksumAlgorithm,
+    /// Half of the checksum is a MAC.
+    pub(super) has_mac: bool,
+    /// The place of the third copy is something else's in the pointer.
+    pub(super) has_secrets: bool,
     pub(super) txg: u64,
 }
 
@@ -235,7 +239,15 @@ impl BlockIo {
 
     fn placement(&self, request: &WriteRequest, sealed: &Sealed, txg: u64) -> Placement {
         let copies = usize::from(request.copies).clamp(1, 3);
-        Placement { class: self.class_of(request, sealed.contents.bytes().len()), copies, checksum: sealed.checksum_algorithm, txg }
+        let is_sealed = sealed.secrets.is_some();
+        Placement {
+            class: self.class_of(request, sealed.contents.bytes().len()),
+            copies,
+            checksum: sealed.checksum_algorithm,
+            has_mac: is_sealed && request.object_type != ObjectType::OBJSET,
+            has_secrets: is_sealed && request.level == 0 && request.object_type.is_encrypted(),
+            txg,
+        }
     }
 }
 
@@ -417,7 +429,7 @@ impl Batch {
         let (dvas, issued) = match self.io.allocator().allocate(&wanted) {
             Ok(dvas) => (dvas, false),
             Err(error) if self.patient && error.kind() == ErrorKind::NoSpace && bytes.len() > self.io.unit() => {
-                (self.io.write_gang(bytes, &placement).within(|| format!("block {}", request.bookmark))?, true)
+                (self.io.write_gang(&bytes[..sealed.physical_bytes as usize], &placement).within(|| format!("block {}", request.bookmark))?, true)
             }
             Err(error) => return Err(error.within(format!("block {}", request.bookmark))),
         };
@@ -440,7 +452,7 @@ impl Batch {
     /// Writes over the gang block of an earlier pass, if that can be done (invariant 2).
     fn own_gang(&self, request: &WriteRequest, bytes: &[u8], placement: &Placement) -> Result<Option<Vec<Dva>>> {
         let previous = &request.previous;
-        if !request.rewrite || !previous.is_gang() || previous.physical_size() != bytes.len() as u64 {
+        if !request.rewrite || !previous.is_gang() || previous.uses_encryption() || previous.physical_size() != bytes.len() as u64 {
             return Ok(None);
         }
         match previous.decode()? {
@@ -474,12 +486,15 @@ impl Batch {
     fn pointer_to(&self, ready: &Ready) -> BlkPtr {
         let (request, sealed) = (&self.requests[ready.index], &ready.sealed);
         let mut pointer = DataPointer::new(&ready.dvas, request.object_type, request.level, self.rules.txg);
-        pointer.logical_size = request.data.len() as u64;
-        pointer.physical_size = sealed.contents.bytes().len() as u64;
+        pointer.logical_size = sealed.logical_bytes;
+        pointer.physical_size = sealed.physical_bytes;
+        pointer.little_endian = sealed.little_endian;
         pointer.compression = sealed.compression;
-        pointer.protection = sealed.protection;
         pointer.checksum_algorithm = sealed.checksum_algorithm;
         pointer.checksum = sealed.checksum;
+        if let Some(secrets) = &sealed.secrets {
+            pointer.set_secrets(secrets);
+        }
         pointer.encode()
     }
 }

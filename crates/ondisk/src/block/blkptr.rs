@@ -31,6 +31,8 @@
 //! In an encrypted pointer the third DVA is salt and initialization vector, the upper half of the fill count is the rest
 //! of the vector, and the last two checksum words are the MAC.
 
+mod protection;
+
 use std::fmt;
 
 use zerocopy::little_endian::U64;
@@ -42,6 +44,8 @@ use crate::corruption::Corruption;
 use crate::dva::{Dva, RawDva, SECTOR_SHIFT};
 use crate::feature::Feature;
 use crate::object_type::ObjectType;
+
+pub use protection::{AUTHENTICATED_BYTES, Secrets};
 
 #[cfg(test)]
 mod tests;
@@ -566,20 +570,6 @@ impl Hole {
 }
 
 impl DataPointer {
-    /// Salt, initialization vector and authentication code, as raw streams have them. What is only authenticated has no salt and no vector.
-    #[doc(alias = "zio_crypt_decode_params_bp")]
-    pub fn secrets(&self) -> ([u8; 8], [u8; 12], [u8; 16]) {
-        let (mut salt, mut iv, mut mac) = ([0; 8], [0; 12], [0; 16]);
-        if let Protection::Encrypted { salt: word, iv: head, iv_tail } = self.protection {
-            salt = word.to_le_bytes();
-            iv[..8].copy_from_slice(&head.to_le_bytes());
-            iv[8..].copy_from_slice(&iv_tail.to_le_bytes());
-        }
-        mac[..8].copy_from_slice(&self.checksum[2].to_le_bytes());
-        mac[8..].copy_from_slice(&self.checksum[3].to_le_bytes());
-        (salt, iv, mac)
-    }
-
     /// A pointer to plain contents, born in `birth`, with a fill count of one and no checksum yet.
     ///
     /// # Panics

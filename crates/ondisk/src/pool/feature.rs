@@ -175,7 +175,7 @@ pub static FEATURE_TABLE: [FeatureInfo; FEATURES] = [
          "Edon-R checksums"),
     row!(UserobjAccounting, "userobj_accounting", "org.zfsonlinux:userobj_accounting", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Counts each user's and group's objects"),
-    row!(Encryption, "encryption", "com.datto:encryption", [PER_DATASET], [ExtensibleDataset BookmarkV2], Maintain,
+    row!(Encryption, "encryption", "com.datto:encryption", [PER_DATASET], [ExtensibleDataset BookmarkV2], ReadWrite,
          "Encrypted datasets"),
     row!(ProjectQuota, "project_quota", "org.zfsonlinux:project_quota", [READ_ONLY_COMPATIBLE PER_DATASET], [ExtensibleDataset], ReadWrite,
          "Accounting and quotas by project"),

@@ -105,7 +105,7 @@ fn send_and_receive(dsl: &Arc<Dsl>, what: &Receive) -> Result<()> {
     let stream = send(dsl, what, None)?;
     let (dataset, snapshot) = what.to.split_once('@').ok_or_else(|| error!(Invalid, "{} is no snapshot", what.to))?;
     let resumable = matches!(what.cut, Cut::Resumed(_));
-    let target = ReceiveTarget { dataset: dataset.to_owned(), snapshot: snapshot.to_owned(), origin: what.origin.clone(), force: what.force, resumable };
+    let target = ReceiveTarget { dataset: dataset.to_owned(), snapshot: snapshot.to_owned(), origin: what.origin.clone(), force: what.force, resumable, ..ReceiveTarget::default() };
     let last = stream.len() - 1;
     let cut = |at: u32| stream[..(stream.len() * at as usize / 1000).clamp(HEAD_BYTES.min(last), last)].to_vec();
     match what.cut {

@@ -104,6 +104,12 @@ pub fn sha256(data: &[u8]) -> Words {
     words_from_digest(&sha2::Sha256::digest(data).into(), true)
 }
 
+/// All of SHA-512, of which encryption cuts authentication codes.
+#[must_use]
+pub fn sha512_digest(data: &[u8]) -> [u8; 64] {
+    sha2::Sha512::digest(data).into()
+}
+
 /// SHA-512 cut to 256 bits, with the initial values made for that.
 #[must_use]
 pub fn sha512(data: &[u8], byteswap: bool) -> Words {

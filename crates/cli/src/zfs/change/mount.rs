@@ -159,7 +159,7 @@ fn obstacle(entry: &DatasetEntry, flags: &Flags, explicit: bool) -> Option<Vec<S
         _ => {}
     }
     let encrypted = number(entry, "encryption").is_some_and(|cipher| cipher != ENCRYPTION_OFF);
-    if !flags.load_key && encrypted && number(entry, "keystatus") == Some(KEY_UNAVAILABLE) {
+    if !flags.load_key && encrypted && is_locked(entry) {
         return cannot("encryption key not loaded");
     }
     let token = entry.property("receive_resume_token").and_then(|value| value.value.text()).unwrap_or("");
@@ -170,6 +170,11 @@ fn obstacle(entry: &DatasetEntry, flags: &Flags, explicit: bool) -> Option<Vec<S
         return cannot("Dataset is not complete, was created by receiving a redacted zfs send stream.");
     }
     None
+}
+
+/// It is encrypted, and its key is not there.
+pub(super) fn is_locked(entry: &DatasetEntry) -> bool {
+    number(entry, "keystatus") == Some(KEY_UNAVAILABLE)
 }
 
 fn mount_one(session: &mut Session<'_>, entry: &DatasetEntry, flags: &Flags, explicit: bool) -> Outcome {

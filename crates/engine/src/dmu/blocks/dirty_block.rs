@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use transform::compress::is_zero;
 
 use crate::dmu::blocks::patch::Patch;
+use crate::dmu::blocks::raw::RawContents;
 use crate::txg::Txg;
 use crate::zio::PackedBlock;
 
@@ -21,15 +22,17 @@ pub(in crate::dmu) enum Contents {
     Freed,
     /// A block on disk that another object has too.
     Cloned(Box<BlkPtr>),
+    /// A block that is stored as a sender has it.
+    Raw(Arc<RawContents>),
 }
 
 impl Contents {
-    /// The whole block; `None`: it was freed, or is on disk.
+    /// The whole block; `None`: it was freed, or is on disk, or takes a key.
     pub(in crate::dmu) fn whole(&self) -> Option<Arc<Vec<u8>>> {
         match self {
             Contents::Data(data) => Some(data.clone()),
             Contents::Patch(patch) => Some(Arc::new(patch.whole())),
-            Contents::Freed | Contents::Cloned(_) => None,
+            Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) => None,
         }
     }
 
@@ -38,6 +41,7 @@ impl Contents {
         match self {
             Contents::Data(data) => data.len() as u64,
             Contents::Patch(patch) => patch.own_bytes(),
+            Contents::Raw(raw) => raw.block.logical_bytes,
             Contents::Freed | Contents::Cloned(_) => 0,
         }
     }

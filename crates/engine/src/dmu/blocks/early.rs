@@ -25,7 +25,7 @@ use crate::dmu::blocks::dirty_block::Contents;
 use crate::dmu::settings::{COMPRESS_OFF, write_policy};
 use crate::dmu::{Dnode, Objset};
 use crate::txg::Txg;
-use crate::zio::WriteRequest;
+use crate::zio::{Seal, WriteRequest};
 
 /// `ZIO_CHECKSUM_OFF`: nobody could tell whether such a block was really written.
 const CHECKSUM_OFF: u8 = 2;
@@ -70,7 +70,7 @@ impl Dnode {
         }
         match contents {
             Contents::Data(data) => Some(data.clone()),
-            Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) => None,
+            Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) => None,
         }
     }
 }
@@ -113,6 +113,7 @@ impl Objset {
             no_embed: true,
             bookmark: dnode.bookmark(0, *block),
             packed: None,
+            seal: Seal::Open,
         };
         let bytes = wanted.iter().map(|(_, data)| data.len() as u64).sum::<u64>() * u64::from(policy.copies.max(1));
         if bytes > 0 && !self.context().has_log_room(txg, bytes) {

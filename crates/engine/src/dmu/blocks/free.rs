@@ -61,7 +61,8 @@ impl Dnode {
         let size = state.header.block_bytes;
         tx.note_freeing(used.min((range.end - range.start).saturating_mul(size)));
         // Asked here, under the lock: a writer of blocks behind the range may have come since its end was the object's.
-        if state.header.max_block < range.end {
+        // What was sent raw ends where its sender says.
+        if state.header.max_block < range.end && !self.objset.settings.load().is_encrypted {
             state.header.max_block = state.header.max_block.min(range.start.saturating_sub(1));
         }
         if state.frees[index].is_empty() {

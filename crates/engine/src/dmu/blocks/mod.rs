@@ -5,6 +5,7 @@ pub(super) mod dirty_block;
 pub(super) mod early;
 mod free;
 pub(super) mod patch;
+pub(super) mod raw;
 mod read;
 mod seek;
 mod write;

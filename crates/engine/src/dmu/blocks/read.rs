@@ -28,6 +28,7 @@ impl Dnode {
                 let data = self.objset.context.cache.read_while(&pointer, &self.bookmark(0, block), &|_| ())?;
                 return Ok(self.fit(data));
             }
+            Some(Contents::Raw(_)) => bail!(KeyNotLoaded, "block {} is encrypted", self.bookmark(0, block)),
             None => {}
         }
         self.unversioned(block)
@@ -133,6 +134,7 @@ impl Dnode {
                     return Ok(());
                 }
                 Some((_, Contents::Cloned(_))) => is_clone = true,
+                Some((_, Contents::Raw(_))) => bail!(KeyNotLoaded, "block {} is encrypted", self.bookmark(0, block)),
                 None => {}
             }
             if is_clone {

@@ -19,7 +19,7 @@ use crate::arc::Held;
 use crate::error::{Error, Result, Within};
 use crate::sync::{Publish, Published};
 use crate::txg::{TXG_SIZE, slot};
-use crate::zio::Bookmark;
+use crate::zio::{Bookmark, RawBlock};
 use crate::{bail, error};
 
 /// The part of a dnode that open context changes as a whole.
@@ -28,11 +28,15 @@ pub(in crate::dmu) struct Header {
     pub(in crate::dmu) object_type: ObjectType,
     pub(in crate::dmu) bonus_type: ObjectType,
     pub(in crate::dmu) bonus: Arc<Vec<u8>>,
+    /// What stands behind the bonus where that is encrypted.
+    pub(in crate::dmu) bonus_rest: Arc<Vec<u8>>,
     pub(in crate::dmu) block_bytes: u64,
     pub(in crate::dmu) indirect_shift: u8,
     pub(in crate::dmu) checksum: u8,
     pub(in crate::dmu) compression: u8,
     pub(in crate::dmu) max_block: u64,
+    /// The tree is so high at least.
+    pub(in crate::dmu) levels_min: u8,
 }
 
 /// What one group changed in an object.
@@ -46,6 +50,8 @@ pub(in crate::dmu) struct DnodeDirty {
     pub(in crate::dmu) freed_versions: Vec<u64>,
     /// A new spill block (`Some(Some)`), or its removal (`Some(None)`).
     pub(in crate::dmu) spill: Option<Option<Arc<Vec<u8>>>>,
+    /// The new spill block is stored as it comes.
+    pub(in crate::dmu) raw_spill: Option<RawBlock>,
     /// The object came to be in this group.
     pub(in crate::dmu) allocated: bool,
     /// The object was freed in this group.
@@ -170,11 +176,13 @@ impl Dnode {
             object_type: on_disk.object_type,
             bonus_type: on_disk.bonus_type,
             bonus: Arc::new(on_disk.bonus.clone()),
+            bonus_rest: Arc::new(if objset.settings.load().is_encrypted { on_disk.bonus_rest.clone() } else { Vec::new() }),
             block_bytes: on_disk.block_bytes,
             indirect_shift: on_disk.indirect_shift,
             checksum: on_disk.checksum,
             compression: on_disk.compression,
             max_block: on_disk.max_block,
+            levels_min: 1,
         };
         Self::build(objset, object, header, on_disk)
     }
@@ -189,11 +197,13 @@ impl Dnode {
             object_type: spec.object_type,
             bonus_type: spec.bonus_type,
             bonus: Arc::new(vec![0; bonus_length]),
+            bonus_rest: Arc::default(),
             block_bytes: if spec.block_bytes == 0 { 512 } else { spec.block_bytes.next_multiple_of(512) },
             indirect_shift: spec.indirect_shift_or_default(),
             checksum: 0,
             compression: spec.compression,
             max_block: 0,
+            levels_min: 1,
         };
         let on_disk = disk::Dnode {
             object_type: header.object_type,
@@ -316,7 +326,7 @@ impl Dnode {
     /// If it does not fit: see [`Self::bonus_bytes_max`].
     pub fn set_bonus(self: &Arc<Self>, tx: &Tx, bonus: Vec<u8>) {
         assert!(bonus.len() <= self.bonus_bytes_max(), "object {}: bonus of {} bytes does not fit", self.object, bonus.len());
-        self.change(tx, |header| header.bonus = Arc::new(bonus));
+        self.change(tx, |header| (header.bonus, header.bonus_rest) = (Arc::new(bonus), Arc::default()));
     }
 
     /// Changes what the bonus is.
@@ -366,6 +376,7 @@ impl Dnode {
                 blocks: BTreeSet::new(),
                 freed_versions: Vec::new(),
                 spill: None,
+                raw_spill: None,
                 allocated: false,
                 freed: false,
             })
@@ -465,11 +476,21 @@ impl Dnode {
         let mut state = self.state.write();
         state.spill = data.clone();
         state.spill_known = true;
-        let is_first = self.dirty(&mut state, tx).spill.replace(data).is_none();
+        let dirty = self.dirty(&mut state, tx);
+        dirty.raw_spill = None;
+        let is_first = dirty.spill.replace(data).is_none();
         drop(state);
         if is_first && !tx.is_syncing() {
             self.objset.context.note_dirty(tx.txg(), bytes);
         }
+    }
+
+    /// Writes a spill block that is stored as it comes. It cannot be read before it is on disk, nor after that without a key.
+    pub fn set_raw_spill(self: &Arc<Self>, tx: &Tx, data: Vec<u8>, raw: RawBlock) {
+        self.set_spill(tx, Some(data));
+        let mut state = self.state.write();
+        (state.spill, state.spill_known) = (None, false);
+        self.dirty(&mut state, tx).raw_spill = Some(raw);
     }
 
     /// The name of a block, for errors.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ondisk::blkptr::BlkPtr;
+use ondisk::blkptr::{BlkPtr, Secrets};
 use ondisk::dnode as disk;
 use ondisk::objset::{Objset as DiskObjset, ObjsetSize, ObjsetType};
 use ondisk::object_type::ObjectType;
@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::dmu::objects::allocate::Allocator;
 use crate::dmu::settings::FileOwnerOf;
-use crate::dmu::{AccountingChange, DmuContext, Dnode, DnodeSpec, ObjectId, ObjsetSettings, SpaceOwner};
+use crate::dmu::{AccountingChange, DmuContext, Dnode, DnodeSpec, ObjectId, ObjsetSettings, RawHead, SpaceOwner};
 use crate::bail;
 use crate::error::{Result, Within};
 use crate::txg::{TXG_SIZE, Txg, slot};
@@ -40,6 +40,8 @@ pub(in crate::dmu) struct ObjsetShared {
     pub(in crate::dmu) dataset: u64,
     pub(in crate::dmu) settings: ArcSwap<ObjsetSettings>,
     pub(in crate::dmu) file_owner: Option<FileOwnerOf>,
+    /// Of an encrypted set: what protects blocks of dnodes that come from a sender.
+    pub(in crate::dmu) dnode_secrets: Mutex<BTreeMap<u64, Secrets>>,
     /// Objects that each group changed.
     pub(in crate::dmu) dirty: [Mutex<BTreeMap<ObjectId, Arc<Dnode>>>; TXG_SIZE],
 }
@@ -183,6 +185,22 @@ impl Objset {
                 levels += 1;
             }
         }
+        Self::create_shaped(options, tx, objset_type, size, &DnodeSpec { levels, ..DnodeSpec::new(ObjectType::DNODE, disk::DNODE_BLOCK_BYTES) })
+    }
+
+    /// As [`Objset::create`], of an encrypted dataset, for what a sender has.
+    ///
+    /// # Errors
+    /// The head makes no sense.
+    #[doc(alias = "dmu_objset_create_impl_dnstats")]
+    pub fn create_raw(options: ObjsetOptions, tx: &crate::dmu::Tx, objset_type: ObjsetType, size: ObjsetSize, head: &RawHead) -> Result<Arc<Self>> {
+        let spec = DnodeSpec { levels: head.levels, ..DnodeSpec::new(ObjectType::DNODE, disk::DNODE_BLOCK_BYTES).with_indirect_shift(head.indirect_shift) };
+        let objset = Self::create_shaped(options, tx, objset_type, size, &spec);
+        objset.set_raw_head(tx, head)?;
+        Ok(objset)
+    }
+
+    fn create_shaped(options: ObjsetOptions, tx: &crate::dmu::Tx, objset_type: ObjsetType, size: ObjsetSize, spec: &DnodeSpec) -> Arc<Self> {
         let phys = DiskObjset {
             meta: disk::Dnode::free(),
             zil_header: [0; ondisk::objset::ZIL_HEADER_BYTES],
@@ -195,8 +213,7 @@ impl Objset {
             size,
         };
         let objset = Self::build(options, Root { pointer: BlkPtr::ZERO, phys, changed: true });
-        let spec = DnodeSpec { levels, ..DnodeSpec::new(ObjectType::DNODE, disk::DNODE_BLOCK_BYTES) };
-        objset.insert_special(tx, 0, &spec);
+        objset.insert_special(tx, 0, spec);
         objset
     }
 
@@ -207,6 +224,7 @@ impl Objset {
                 dataset: options.dataset,
                 settings: ArcSwap::from_pointee(options.settings),
                 file_owner: options.file_owner,
+                dnode_secrets: Mutex::default(),
                 dirty: Default::default(),
             }),
             name: RwLock::new(options.name),
@@ -266,7 +284,7 @@ impl Objset {
 
     /// Its contents are encrypted, and no key opens them: what can be read is its shape.
     pub fn is_locked(&self) -> bool {
-        self.root.lock().pointer.uses_encryption()
+        self.settings().is_encrypted || self.root.lock().pointer.uses_encryption()
     }
 
     /// What properties say.

@@ -10,20 +10,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ondisk::blkptr::{BlkPtr, Hole};
+use ondisk::algorithm::Compression;
+use ondisk::blkptr::{BlkPtr, Hole, Secrets};
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 
 use crate::dmu::blocks::dirty_block::Contents;
 use crate::dmu::objects::dnode::{BlockRanges, DnodeDirty};
 use crate::dmu::blocks::early::EarlyBlock;
+use crate::dmu::blocks::raw::secrets_of;
 use crate::dmu::sync::objset_sync::SyncContext;
 use crate::dmu::settings::write_policy;
 use crate::dmu::objects::tree::{entry, fanout_shift, span_shift};
 use crate::dmu::{Dnode, SyncTx};
+use crate::bail;
 use crate::error::Result;
 use crate::txg::{Txg, slot};
-use crate::zio::WriteRequest;
+use crate::zio::{RawBlock, Seal, WriteRequest};
 
 /// Passes from which a block born in this group is written over in place.
 pub(in crate::dmu) const PASS_REWRITE: u32 = 2;
@@ -95,6 +98,7 @@ impl DnodeSync {
         self.tree.object_type = header.object_type;
         self.tree.bonus_type = header.bonus_type;
         self.tree.bonus.clone_from(&header.bonus);
+        self.tree.bonus_rest.clone_from(&header.bonus_rest);
         self.tree.checksum = header.checksum;
         self.tree.compression = header.compression;
         if self.tree.levels == 1 {
@@ -131,8 +135,8 @@ impl DnodeSync {
     /// Makes the tree high enough for `max_block`.
     fn grow(&mut self, max_block: u64) {
         let roots = self.tree.pointers.len() as u64;
-        while max_block >> span_shift(self.tree.indirect_shift, self.tree.levels - 1) >= roots
-            && (self.tree.levels > 1 || max_block >= roots)
+        while self.tree.levels < self.dirty.header.levels_min
+            || (max_block >> span_shift(self.tree.indirect_shift, self.tree.levels - 1) >= roots && (self.tree.levels > 1 || max_block >= roots))
         {
             let any = self.tree.pointers.iter().any(|pointer| !is_zero(pointer));
             if any {
@@ -237,12 +241,18 @@ impl DnodeSync {
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
                 match dirty.as_ref().and_then(|dirty| dirty.to_write(context.tx.txg())) {
                     Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
+                    Some(Contents::Raw(raw)) => {
+                        let previous = self.pointer(context, 0, block)?;
+                        let request = self.request(context, 0, block, raw.data.clone(), previous);
+                        out.push((block, WriteRequest { seal: Seal::Raw(raw.block.clone()), ..request }));
+                    }
                     Some(contents) => {
                         if let Some(data) = contents.whole() {
                             let previous = self.pointer(context, 0, block)?;
                             let packed = dirty.and_then(|dirty| dirty.packed_of(&data));
+                            let seal = self.seal_of_dnodes(context, block, &data, &previous)?;
                             let request = self.request(context, 0, block, self.whole_block(data), previous);
-                            out.push((block, WriteRequest { packed, ..request }));
+                            out.push((block, WriteRequest { packed, seal, ..request }));
                         }
                     }
                     None => {}
@@ -262,9 +272,28 @@ impl DnodeSync {
             if previous.logical_birth() != 0 && BlkPtr::slice_of(&data).iter().all(BlkPtr::is_hole) {
                 data.fill(0);
             }
-            out.push((block, self.request(context, level, block, Arc::new(data), previous)));
+            let seal = if context.settings.is_encrypted { Seal::Pointers } else { Seal::Open };
+            out.push((block, WriteRequest { seal, ..self.request(context, level, block, Arc::new(data), previous) }));
         }
         Ok(out)
+    }
+
+    /// What protects a block that was made here: in an encrypted set only blocks of dnodes are.
+    fn seal_of_dnodes(&self, context: &SyncContext<'_>, block: u64, data: &[u8], previous: &BlkPtr) -> Result<Seal> {
+        if !context.settings.is_encrypted {
+            return Ok(Seal::Open);
+        }
+        let noted = self.dnode.objset.dnode_secrets.lock().get(&block).copied();
+        let secrets = match noted {
+            Some(secrets) => Some(secrets),
+            None => secrets_of(previous)?,
+        };
+        match secrets.or_else(|| is_zero_data(data).then(Secrets::default)) {
+            Some(secrets) if self.tree.object_type == ObjectType::DNODE => {
+                Ok(Seal::Raw(RawBlock { logical_bytes: data.len() as u64, compression: Compression::Off, little_endian: true, secrets }))
+            }
+            _ => bail!(KeyNotLoaded, "block {} is to be encrypted", self.dnode.bookmark(0, block)),
+        }
     }
 
     /// Is there a place for a block's pointer? An indirect block that was there when the block was changed may be lost by now: then the block is, too.
@@ -322,6 +351,9 @@ impl DnodeSync {
                 request.copies = policy.copies;
                 request.compression = policy.compression;
                 request.checksum = policy.checksum;
+                if let Some(raw) = self.dirty.raw_spill.take() {
+                    request.seal = Seal::Raw(raw);
+                }
                 out.push((u64::MAX, request));
             }
             None => {
@@ -355,6 +387,7 @@ impl DnodeSync {
             no_embed: false,
             bookmark: self.dnode.bookmark(level as i8, block),
             packed: None,
+            seal: Seal::Open,
         }
     }
 
@@ -362,12 +395,15 @@ impl DnodeSync {
     pub(in crate::dmu) fn written(&mut self, context: &SyncContext<'_>, level: u8, block: u64, data: &Arc<Vec<u8>>, mut pointer: BlkPtr) -> Result<()> {
         let spill = level == 0 && block == u64::MAX;
         if level == 0 {
-            self.written_bytes += data.len() as u64;
+            self.written_bytes += if spill { data.len() as u64 } else { self.tree.block_bytes };
         }
         let previous = if spill { self.tree.spill.unwrap_or(BlkPtr::ZERO) } else { self.pointer(context, level, block)? };
         if !pointer.is_hole() && !pointer.is_embedded() {
             pointer.set_fill(self.fill(level, data));
-            context.tx.context.cache.insert(&pointer, data.clone());
+            // Of what takes a key there are no plain contents; of dnodes only the bonuses take one.
+            if !pointer.uses_encryption() || level > 0 || self.tree.object_type == ObjectType::DNODE {
+                context.tx.context.cache.insert(&pointer, data.clone());
+            }
         }
         let in_place = !pointer.is_hole() && !previous.is_hole() && !pointer.is_embedded() && pointer.same_block(&previous);
         if !in_place {
@@ -460,6 +496,10 @@ impl DnodeSync {
 fn put(data: &mut [u8], index: usize, pointer: &BlkPtr) {
     let at = index * disk::BLKPTR_BYTES;
     data[at..at + disk::BLKPTR_BYTES].copy_from_slice(pointer.as_bytes());
+}
+
+fn is_zero_data(data: &[u8]) -> bool {
+    transform::compress::is_zero(data)
 }
 
 fn is_zero(pointer: &BlkPtr) -> bool {

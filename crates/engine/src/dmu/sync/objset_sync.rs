@@ -16,7 +16,7 @@ use crate::dmu::settings::write_policy;
 use crate::dmu::{Dnode, FileOwner, ObjectId, Objset, ObjsetSettings, SpaceOwner, SyncTx, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 use crate::error::{Result, Within};
 use crate::txg::slot;
-use crate::zio::{Bookmark, WriteRequest};
+use crate::zio::{Bookmark, Seal, WriteRequest};
 
 /// Data handed to the workers at a time.
 const BATCH_BYTES: u64 = 32 << 20;
@@ -207,7 +207,7 @@ impl Objset {
 
     /// Whether the set counts the space used by each user (`dmu_objset_userused_enabled`).
     pub fn counts_used_space(&self) -> bool {
-        self.shared.file_owner.is_some() && self.objset_type() == ObjsetType::FileSystem && self.phys_size() >= ObjsetSize::V2
+        self.shared.file_owner.is_some() && !self.settings().is_encrypted && self.objset_type() == ObjsetType::FileSystem && self.phys_size() >= ObjsetSize::V2
     }
 
     /// Compares how much each owner had before with how much each has now (`do_userquota_update`).
@@ -283,6 +283,7 @@ impl Objset {
             no_embed: true,
             bookmark: Bookmark { objset: self.dataset(), object: 0, level: -1, block: 0 },
             packed: None,
+            seal: if context.settings.is_encrypted { Seal::Head } else { Seal::Open },
         };
         let result = tx.context.io.write_many(vec![request], tx.txg()).pop();
         let mut pointer = result.unwrap_or_else(|| Err(crate::error!(Io, "no answer to a write"))).within(|| self.name())?;

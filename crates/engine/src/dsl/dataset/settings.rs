@@ -63,6 +63,7 @@ impl Dataset {
             },
             record_bytes: values.number_property("recordsize")?.clamp(512, 16 << 20),
             lz4_metadata: lz4,
+            is_encrypted: self.dir.crypto_key != 0,
             is_mos: false,
             dnode_bytes: match values.number_property("dnodesize")? {
                 0 => 512,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ondisk::dsl::{DATASET_FLAG_CASE_INSENSITIVE, DATASET_FLAG_INCONSISTENT, dataset_field as field};
+use ondisk::dsl::{DATASET_FLAG_CASE_INSENSITIVE, DATASET_FLAG_INCONSISTENT, crypto_field, dataset_field as field};
 use ondisk::feature::Feature;
-use ondisk::objset::ObjsetType;
+use ondisk::objset::{ObjsetSize, ObjsetType};
 use ondisk::stream::{BEGIN_FLAG_CASE_INSENSITIVE, StreamFeatures};
 
 use super::RECEIVED_BELOW;
@@ -13,7 +13,10 @@ use super::target::{ReceiveTarget, ReceivedDataset, StreamHead};
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
+use crate::dsl::PropertyValue;
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync};
 use crate::dsl::tree::create_sync::{create_dataset_sync, create_objset_sync};
+use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::error::Result;
 
 /// What says by being there that something may be sent.
@@ -34,9 +37,10 @@ const FEATURES: [(StreamFeatures, Feature); 3] = [
 /// Makes the dataset, or finds what is to be resumed.
 #[doc(alias = "dmu_recv_begin_sync")]
 pub(super) fn begin_sync(parts: &Parts, target: ReceiveTarget, head: &StreamHead, tx: &SyncTx<'_>) -> Result<ReceivedDataset> {
+    let key = head.key()?;
     let (dataset, is_new, is_resumed) = match check_begin(parts, &target, head)? {
-        Place::New { parent, name, origin } => (create_dataset_sync(parts, &parent, &name, origin.as_ref(), tx)?, true, false),
-        Place::Existing { head, from } => (create_dataset_sync(parts, &head.dir, RECEIVED_BELOW, from.as_ref(), tx)?, false, false),
+        Place::New { parent, name, origin } => (create_dataset_sync(parts, &parent, &name, origin.as_ref(), key.as_ref().map(|key| (key, target.inherits_key)), tx)?, true, false),
+        Place::Existing { head, from } => (create_dataset_sync(parts, &head.dir, RECEIVED_BELOW, from.as_ref(), None, tx)?, false, false),
         Place::Resumed { dataset, is_new } => (dataset, is_new, true),
     };
     let mut bytes_before = 0;
@@ -44,16 +48,19 @@ pub(super) fn begin_sync(parts: &Parts, target: ReceiveTarget, head: &StreamHead
         bytes_before = parts.meta.mos.zap_u64(dataset.object, field::RESUME_BYTES)?.unwrap_or(0);
         parts.record_dataset_event(&dataset, "resume receive", " ", tx)?;
     } else {
-        furnish(parts, &dataset, &target, head, tx)?;
+        furnish(parts, &dataset, &target, head, key.as_ref(), tx)?;
         parts.record_dataset_event(&dataset, "receive", " ", tx)?;
     }
     parts.receives.begin(dataset.object);
     let objset = parts.objsets.objset(&dataset)?;
+    if let Some(key) = key.filter(|_| !is_resumed) {
+        objset.set_raw_head(tx, &key.head)?;
+    }
     Ok(ReceivedDataset { dataset, objset, is_new, bytes_before, should_save: is_resumed, target, receives: parts.receives.clone() })
 }
 
 /// Gives a new dataset what a received one has.
-fn furnish(parts: &Parts, dataset: &Arc<Dataset>, target: &ReceiveTarget, head: &StreamHead, tx: &SyncTx<'_>) -> Result<()> {
+fn furnish(parts: &Parts, dataset: &Arc<Dataset>, target: &ReceiveTarget, head: &StreamHead, key: Option<&WrappedKey>, tx: &SyncTx<'_>) -> Result<()> {
     // A clone of a redacted snapshot is not redacted for the same ones.
     if dataset.features().contains(&Feature::RedactedDatasets) {
         dataset.deactivate_feature(Feature::RedactedDatasets, tx)?;
@@ -77,10 +84,18 @@ fn furnish(parts: &Parts, dataset: &Arc<Dataset>, target: &ReceiveTarget, head: 
             dataset.activate_feature(feature, tx)?;
         }
     }
-    if dataset.phys().block.is_hole() {
-        let objset_type = ObjsetType::from_number(head.begin.objset_type.into());
-        create_objset_sync(parts, dataset, objset_type, Box::new(|_, _| Ok(())), tx)?;
+    if !dataset.phys().block.is_hole() {
+        return Ok(());
     }
+    let objset_type = ObjsetType::from_number(head.begin.objset_type.into());
+    let Some(key) = key else { return create_objset_sync(parts, dataset, objset_type, Box::new(|_, _| Ok(())), tx) };
+    dataset.activate_feature(Feature::Encryption, tx)?;
+    if parts.meta.mos.zap_u64(dataset.dir.crypto_key, crypto_field::ROOT_DIR)? == Some(dataset.dir.object) {
+        let location = target.key_location.clone().unwrap_or_else(|| "prompt".to_owned());
+        change_property_sync(parts, dataset, "keylocation", &PropertyChange::Set(PropertyValue::Text(location)), tx)?;
+    }
+    let objset = parts.objsets.create_raw(dataset, objset_type, ObjsetSize::for_pool(parts.meta.version()), &key.head, tx)?;
+    parts.objsets.insert(dataset, &objset);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ondisk::dsl::dataset_field as field;
+use ondisk::dsl::{crypto_field, dataset_field as field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
@@ -30,7 +30,8 @@ pub(super) enum Place {
 }
 
 /// What a pool must have enabled for a feature of a stream.
-const NEEDED: [(StreamFeatures, Feature); 8] = [
+const NEEDED: [(StreamFeatures, Feature); 9] = [
+    (StreamFeatures::RAW, Feature::Encryption),
     (StreamFeatures::LZ4, Feature::Lz4Compress),
     (StreamFeatures::ZSTD, Feature::ZstdCompress),
     (StreamFeatures::EMBED_DATA, Feature::EmbeddedData),
@@ -68,9 +69,7 @@ fn check_stream(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     if features.intersects(StreamFeatures::DEDUP | StreamFeatures::DEDUP_PROPS) {
         return Err(error!(Unsupported, "deduplicated streams are not received any more: 'zstream redup' makes others of them"));
     }
-    if features.contains(StreamFeatures::RAW) {
-        return Err(error!(NotSupported, "the stream is encrypted (sent raw), which this version does not receive"));
-    }
+    head.key()?;
     let enabled = &parts.meta.features;
     for (stream, feature) in NEEDED {
         if features.contains(stream) && !enabled.is_enabled(feature) {
@@ -115,6 +114,7 @@ fn check_new(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result
     }
     check_redaction(parts, head, &origin)?;
     check_large_blocks(head, &origin)?;
+    check_vectors(parts, head, &origin)?;
     Ok(Place::New { parent, name: last, origin: Some(origin) })
 }
 
@@ -132,8 +132,15 @@ fn check_existing(parts: &Parts, target: &ReceiveTarget, head: &StreamHead, data
     if dataset.snapshot_object(&target.snapshot)?.is_some() {
         return Err(error!(Exists, "'{name}@{}': destination already exists", target.snapshot));
     }
-    if dataset.dir.crypto_key != 0 {
-        return Err(error!(NotSupported, "'{name}' is encrypted, and this version does not receive into it"));
+    let is_raw = head.features().contains(StreamFeatures::RAW);
+    if head.is_full() && (is_raw || dataset.dir.crypto_key != 0) && target.force {
+        return Err(error!(
+            NotSupported,
+            "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
+        ));
+    }
+    if dataset.dir.crypto_key != 0 && !is_raw {
+        return Err(error!(KeyNotLoaded, "inherited key must be loaded"));
     }
     if ObjsetType::from_number(head.begin.objset_type.into()) != ObjsetType::FileSystem && parts.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
         return Err(error!(Invalid, "'{name}' has children, which a volume cannot have"));
@@ -154,6 +161,7 @@ fn check_existing(parts: &Parts, target: &ReceiveTarget, head: &StreamHead, data
     }
     check_redaction(parts, head, &from)?;
     check_large_blocks(head, &from)?;
+    check_vectors(parts, head, &from)?;
     // Without changes in between, what is newer than the one that matches is the same.
     let newest = dataset.prev().filter(|prev| !target.force && prev.dir.object == dataset.dir.object);
     Ok(Place::Existing { head: dataset, from: Some(newest.unwrap_or(from)) })
@@ -191,6 +199,37 @@ fn check_large_blocks(head: &StreamHead, before: &Dataset) -> Result<()> {
         return Err(error!(
             Invalid,
             "incremental send stream requires -L (--large-block), to match previous receive."
+        ));
+    }
+    Ok(())
+}
+
+/// What is sent raw goes on top of what was received raw, with the same master key and the vectors that the sender says.
+#[doc(alias = "dsl_crypto_recv_raw_objset_check")]
+fn check_vectors(parts: &Parts, head: &StreamHead, before: &Arc<Dataset>) -> Result<()> {
+    let (mos, own) = (&parts.meta.mos, before.dir.crypto_key);
+    let Some(key) = head.key()? else {
+        return if own == 0 { Ok(()) } else { Err(error!(KeyNotLoaded, "inherited key must be loaded")) };
+    };
+    if own == 0 {
+        return Err(error!(NotSupported, "'{}' is not encrypted, and the stream is", before.name()?));
+    }
+    if mos.zap_u64(own, crypto_field::GUID)? != Some(key.guid) {
+        return Err(error!(NotSupported, "encryption key does not match existing key"));
+    }
+    let has_fields = mos.info(before.object)?.object_type == ObjectType::ZAP_METADATA;
+    let ours = if has_fields { mos.zap_u64(before.object, field::IVSET_GUID)?.unwrap_or(0) } else { 0 };
+    let dnodes = before.objset()?.meta().info();
+    if key.head.levels < dnodes.levels || key.head.indirect_shift != dnodes.indirect_shift {
+        return Err(error!(Invalid, "the dnodes of the stream are in a tree of another shape than those of '{}'", before.name()?));
+    }
+    if key.from_ivset_guid == 0 || ours == 0 {
+        return Err(error!(NotSupported, "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER."));
+    }
+    if key.from_ivset_guid != ours {
+        return Err(error!(
+            NotSupported,
+            "IV set guid mismatch. See the 'zfs receive' man page section\n discussing the limitations of raw encrypted send streams."
         ));
     }
     Ok(())

@@ -15,6 +15,7 @@ use crate::dsl::dsl::Parts;
 use crate::dsl::snapshots::destroy_sync::{check_lists, destroy_snapshot_sync};
 use crate::dsl::snapshots::snapshot_sync::{check_snapshot, snapshot_sync};
 use crate::dsl::tree::destroy_sync::destroy_head_sync;
+use crate::dsl::keys::keys_sync::store_key_sync;
 use crate::error;
 use crate::error::Result;
 use crate::txg::Txg;
@@ -77,6 +78,9 @@ impl Ending<'_> {
             }
         }
         swap_heads_sync(parts, self.dataset, &head, tx)?;
+        if let Some(key) = self.head.key()? {
+            store_key_sync(parts, head.dir.crypto_key, &key, tx)?;
+        }
         self.take_snapshot(parts, &head, tx)?;
         destroy_head_sync(parts, self.dataset, tx)
     }
@@ -104,6 +108,10 @@ impl Ending<'_> {
             state.phys_mut().flags &= !DATASET_FLAG_INCONSISTENT;
         });
         head.change(|state| state.phys_mut().flags &= !DATASET_FLAG_INCONSISTENT);
+        if let Some(key) = self.head.key()?.filter(|key| key.to_ivset_guid != 0) {
+            parts.meta.zapify(snapshot.object, tx)?;
+            parts.meta.mos.zap_set_u64(snapshot.object, field::IVSET_GUID, key.to_ivset_guid, tx)?;
+        }
         Ok(())
     }
 

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use crate::dmu::Objset;
 use crate::dsl::dataset::Dataset;
+use crate::dsl::keys::wrapped_key::WrappedKey;
+use crate::error::Result;
 
 /// What a stream's first record says.
 #[derive(Debug, Clone)]
@@ -35,6 +37,14 @@ impl StreamHead {
         self.features().contains(StreamFeatures::RESUMING)
     }
 
+    /// The key that comes with it; `None`: it was not sent raw, of an encrypted dataset.
+    ///
+    /// # Errors
+    /// `Corrupt`: it makes no sense.
+    pub(super) fn key(&self) -> Result<Option<WrappedKey>> {
+        if self.features().contains(StreamFeatures::RAW) { WrappedKey::parse(&self.list).map(Some) } else { Ok(None) }
+    }
+
     /// The guids of the snapshots that it is redacted with respect to.
     pub(super) fn redact_snapshots(&self) -> Option<&[u64]> {
         self.list.u64_array("redact_snaps")
@@ -59,6 +69,10 @@ pub struct ReceiveTarget {
     pub force: bool,
     /// What is there when it breaks off is kept.
     pub resumable: bool,
+    /// What is sent raw and new is encrypted with the key of what is above it, if that is encrypted.
+    pub inherits_key: bool,
+    /// The property `keylocation` of what is sent raw and new, if it has a key of its own.
+    pub key_location: Option<String>,
 }
 
 /// A dataset that is being received into.

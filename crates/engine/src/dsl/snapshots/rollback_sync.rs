@@ -82,7 +82,7 @@ pub(in crate::dsl) fn rollback_sync(parts: &Parts, head: &Arc<Dataset>, tx: &Syn
     if !head.phys().block.is_hole() {
         parts.objsets.objset(head)?.destroy_log(tx)?;
     }
-    let clone = create_dataset_sync(parts, &head.dir, ROLLBACK_NAME, prev.as_ref(), tx)?;
+    let clone = create_dataset_sync(parts, &head.dir, ROLLBACK_NAME, prev.as_ref(), None, tx)?;
     swap_heads_sync(parts, &clone, head, tx)?;
     forget_log(parts, head, tx)?;
     destroy_head_without_log_sync(parts, &clone, tx)
@@ -107,7 +107,7 @@ pub(in crate::dsl) fn check_begin(parts: &Parts, name: &str, to: Option<&str>, n
 
 /// Makes the clone that a program works in. Checked before.
 pub(in crate::dsl) fn begin_sync(parts: &Parts, (head, prev): &(Arc<Dataset>, Arc<Dataset>), tx: &SyncTx<'_>) -> Result<Arc<Dataset>> {
-    let clone = create_dataset_sync(parts, &head.dir, ROLLBACK_NAME, Some(prev), tx)?;
+    let clone = create_dataset_sync(parts, &head.dir, ROLLBACK_NAME, Some(prev), None, tx)?;
     clone.change(|state| state.phys_mut().flags |= DATASET_FLAG_INCONSISTENT);
     let unlogged = PropertyChange::Set(PropertyValue::Number(SYNC_DISABLED));
     change_property_sync(parts, &clone, "sync", &unlogged, tx)?;

@@ -62,7 +62,7 @@ pub(in crate::dsl) fn check_clone(parts: &Parts, new: &NewClone) -> Result<(Arc<
 #[doc(alias = "dmu_objset_clone_sync")]
 pub(in crate::dsl) fn clone_sync(parts: &Parts, new: &NewClone, tx: &SyncTx<'_>) -> Result<()> {
     let (parent, last, origin) = check_clone(parts, new)?;
-    let clone = create_dataset_sync(parts, &parent, &last, Some(&origin), tx)?;
+    let clone = create_dataset_sync(parts, &parent, &last, Some(&origin), None, tx)?;
     for (property, change) in &new.properties {
         change_property_sync(parts, &clone, property, change, tx)?;
     }

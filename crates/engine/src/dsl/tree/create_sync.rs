@@ -28,6 +28,8 @@ use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::dead::livelist_sync::Livelist;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::key;
+use crate::dsl::keys::keys_sync::{create_key_sync, share_key_sync};
+use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::dsl::props::delegation_sync::copy_creation_grants;
 use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
 use crate::dsl::tasks::sync_tasks::cannot;
@@ -194,15 +196,22 @@ pub(in crate::dsl) fn snapshot_txgs_before(parts: &Parts, snapshot: &Dataset) ->
     }
 }
 
-/// Makes a directory and its head below `parent`.
+/// Makes a directory and its head below `parent`; `key`: it is encrypted, perhaps with the user's key of what is above. A clone has the key of its origin.
 pub(in crate::dsl) fn create_dataset_sync(
     parts: &Parts,
     parent: &Arc<Dir>,
     name: &str,
     origin: Option<&Arc<Dataset>>,
+    key: Option<(&WrappedKey, bool)>,
     tx: &SyncTx<'_>,
 ) -> Result<Arc<Dataset>> {
     let dir = create_dir_sync(parts, Some(parent), name, tx)?;
+    // Before the directory is in memory, where it does not change any more.
+    match (origin.map_or(0, |origin| origin.dir.crypto_key), key) {
+        (0, Some((key, inherits))) => create_key_sync(parts, dir, key, if inherits { parent.crypto_key } else { 0 }, tx)?,
+        (0, None) => {}
+        (shared, _) => share_key_sync(parts, dir, shared, tx)?,
+    }
     let dir = parts.tree.dir(dir, Some(name))?;
     copy_creation_grants(parts, &dir, tx)?;
     let head = create_head_sync(parts, &dir, origin, tx)?;
@@ -247,7 +256,7 @@ pub(in crate::dsl) fn create_objset_sync(
 pub(in crate::dsl) fn create_sync(parts: &Parts, new: NewDataset, tx: &SyncTx<'_>) -> Result<()> {
     let NewDataset { name, objset_type, case_insensitive, properties, fill } = new;
     let (parent, last) = check_create(parts, &name)?;
-    let dataset = create_dataset_sync(parts, &parent, &last, None, tx)?;
+    let dataset = create_dataset_sync(parts, &parent, &last, None, None, tx)?;
     if case_insensitive {
         dataset.change(|state| state.phys_mut().flags |= DATASET_FLAG_CASE_INSENSITIVE);
     }
@@ -268,6 +277,9 @@ pub(in crate::dsl) fn create_sync(parts: &Parts, new: NewDataset, tx: &SyncTx<'_
 #[doc(alias = "dmu_objset_create_check")]
 pub(in crate::dsl) fn check_create(parts: &Parts, name: &str) -> Result<(Arc<Dir>, String)> {
     let (parent, last) = check_new_name(parts, "create", name)?;
+    if parent.crypto_key != 0 {
+        return Err(cannot("create", name, "its parent is encrypted, and this version makes no encrypted datasets", ErrorKind::NotSupported));
+    }
     check_limits(parts, &parent, 1, Limited::FileSystems, None)?;
     Ok((parent, last))
 }
@@ -295,9 +307,6 @@ pub(in crate::dsl) fn check_new_name(parts: &Parts, verb: &str, name: &str) -> R
     };
     if !is_file_system {
         return Err(cannot(verb, name, "parent is not a filesystem", ErrorKind::Invalid));
-    }
-    if parent.crypto_key != 0 {
-        return Err(cannot(verb, name, "its parent is encrypted, and this version makes no encrypted datasets", ErrorKind::NotSupported));
     }
     Ok((parent, last.to_owned()))
 }

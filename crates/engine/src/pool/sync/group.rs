@@ -246,12 +246,7 @@ impl GroupWriter {
         tracing::debug!(txg, dirty = self.layers.context.dirty.total(), cache = ?self.layers.context.cache.stats(), "a group is on disk");
         self.layers.context.dirty.clear(txg);
         self.refresh_space();
-        for (_, objset) in self.layers.dsl.open_objsets() {
-            objset.trim(txg);
-            if let Some(log) = objset.log() {
-                log.synced(txg);
-            }
-        }
+        self.layers.dsl.trim_objsets(txg);
         self.layers.dsl.meta.mos.0.trim(txg);
         self.layers.dsl.close_idle_objsets();
         if self.goes_on() {

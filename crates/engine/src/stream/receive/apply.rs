@@ -35,6 +35,8 @@ pub(super) struct Applier<'a> {
     pub(super) is_full: bool,
     /// It stands for itself, and was received on top of another file system's snapshot all the same.
     pub(super) is_clone: bool,
+    /// It is of an encrypted dataset, and comes as that is on disk.
+    pub(super) is_raw: bool,
     /// OBJECT records say whether there is a spill block.
     pub(super) knows_spill: bool,
     /// The object that the last record was about.
@@ -55,6 +57,7 @@ impl<'a> Applier<'a> {
             is_swapped: order == StreamOrder::Big,
             is_full: head.is_full(),
             is_clone: head.is_full() && received.dataset.origin().is_ok_and(|origin| origin.is_some()),
+            is_raw: head.features().contains(StreamFeatures::RAW),
             knows_spill: head.begin.flags & BEGIN_FLAG_SPILL_BLOCK != 0,
             held: None,
             last: (0, 0),
@@ -114,20 +117,26 @@ impl<'a> Applier<'a> {
             RecordBody::FreeObjects(free) => self.free_objects(tx, free)?,
             RecordBody::Write(write) => {
                 let length = payload.len();
-                self.write(tx, write, payload)?;
+                if self.is_raw {
+                    self.raw_write(tx, write, payload)?;
+                } else {
+                    self.write(tx, write, payload)?;
+                }
                 self.note(tx, received.position, length, (write.object, write.offset));
             }
+            RecordBody::WriteEmbedded(_) if self.is_raw => return Err(error!(Corrupt, "no contents of an encrypted dataset are in pointers")),
             RecordBody::WriteEmbedded(write) => {
                 self.write_embedded(tx, write, payload)?;
                 self.note(tx, received.position, payload.len(), (write.object, write.offset));
             }
             RecordBody::Free(free) => self.free(tx, free.object, free.offset, free.bytes)?,
             RecordBody::Redact(redact) => self.redact(tx, redact)?,
+            RecordBody::Spill(spill) if self.is_raw => self.raw_spill(tx, spill, payload)?,
             RecordBody::Spill(spill) => self.spill(tx, spill, payload)?,
             RecordBody::WriteByReference(_) => {
                 return Err(error!(NotSupported, "deduplicated streams are not received any more: 'zstream redup' makes others of them"));
             }
-            RecordBody::ObjectRange(_) => return Err(error!(Corrupt, "only streams that were sent raw have such records")),
+            RecordBody::ObjectRange(range) => self.object_range(range)?,
             RecordBody::Begin(_) | RecordBody::End(_) => return Err(error!(Corrupt, "it stands in the middle of a stream")),
         }
         Ok(Outcome::Done)

@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::zio::{Bookmark, PackedBlock};
 
 /// Spill blocks are no larger.
-const SPILL_BYTES_MAX: u64 = 128 << 10;
+pub(super) const SPILL_BYTES_MAX: u64 = 128 << 10;
 
 /// The block number that senders count an embedded spill block's offset from.
 const SPILL_BLOCK: u64 = u64::MAX - 1;
@@ -40,10 +40,7 @@ impl Applier<'_> {
             Ok(kind) if kind.is_valid() => kind,
             _ => bail!(Corrupt, "contents of type {} are none that the format knows", record.object_type),
         };
-        if (object, offset) < self.last {
-            bail!(Corrupt, "it is out of order: object {object}, byte {offset} comes after object {}, byte {}", self.last.0, self.last.1);
-        }
-        self.last = (object, offset);
+        self.check_order(object, offset)?;
         let dnode = self.hold(object)?;
         let mut packed = None;
         let mut data = if compression == 0 {
@@ -68,6 +65,15 @@ impl Applier<'_> {
             Some(packed) => dnode.write_packed(tx, offset / size, data, packed),
             None => put(&dnode, tx, offset, data),
         }
+    }
+
+    /// Contents come in the order of their places.
+    pub(super) fn check_order(&mut self, object: ObjectId, offset: u64) -> Result<()> {
+        if (object, offset) < self.last {
+            bail!(Corrupt, "it is out of order: object {object}, byte {offset} comes after object {}, byte {}", self.last.0, self.last.1);
+        }
+        self.last = (object, offset);
+        Ok(())
     }
 
     /// Whether the block is what the origin of a full stream's clone has there, and that can be told for sure: then it is shared on.
@@ -172,7 +178,7 @@ impl Applier<'_> {
     }
 }
 
-fn check_range(offset: u64, bytes: u64) -> Result<()> {
+pub(super) fn check_range(offset: u64, bytes: u64) -> Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(512) || bytes > BLOCK_BYTES_MAX || offset.checked_add(bytes).is_none_or(|end| end > OBJECT_BYTES_MAX) {
         bail!(Corrupt, "{bytes} bytes at byte {offset} cannot be those of a block");
     }

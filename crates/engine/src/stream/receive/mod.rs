@@ -21,6 +21,7 @@ mod contents;
 mod heal;
 mod objects;
 mod queue;
+mod raw;
 mod receiving;
 
 pub use receiving::{Finished, Receiving};

@@ -21,7 +21,7 @@ const CHECKSUMS: u8 = 15;
 const COMPRESSIONS: u8 = 17;
 
 /// What becomes of an object that has the number already.
-enum Existing {
+pub(super) enum Existing {
     /// It becomes the new one, with blocks of this size.
     Becomes(u64),
     /// It was freed, and the new one is made when that is on disk.
@@ -42,7 +42,7 @@ impl Applier<'_> {
         let mut spec = self.checked_spec(record)?;
         self.highest = self.highest.max(record.object);
         self.held = None;
-        let bonus = self.bonus(&spec, payload)?;
+        let bonus = if self.is_raw { Vec::new() } else { self.bonus(&spec, payload)? };
         let existing = match self.objset.hold(record.object) {
             Ok(dnode) => Some(dnode),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -50,7 +50,7 @@ impl Applier<'_> {
         };
         let is_there = match &existing {
             None => false,
-            Some(dnode) => match self.make_way(tx, dnode, &spec, &bonus)? {
+            Some(dnode) => match self.make_way_for(tx, dnode, record, &spec, &bonus)? {
                 Existing::Becomes(block_bytes) => {
                     spec.block_bytes = block_bytes;
                     true
@@ -78,7 +78,9 @@ impl Applier<'_> {
         }
         dnode.set_checksum(tx, record.checksum);
         dnode.set_compression(tx, record.compression);
-        if !bonus.is_empty() {
+        if self.is_raw {
+            self.shape_raw(tx, &dnode, record, payload)?;
+        } else if !bonus.is_empty() {
             dnode.set_bonus(tx, bonus);
         }
         self.held = Some(dnode);
@@ -110,14 +112,13 @@ impl Applier<'_> {
         if record.checksum >= CHECKSUMS || record.compression >= COMPRESSIONS {
             bail!(Corrupt, "object {object}: checksum {}, compression {} are none", record.checksum, record.compression);
         }
-        if record.raw_bonus_bytes != 0 || record.indirect_shift != 0 || record.levels != 0 || record.pointers != 0 {
-            bail!(Corrupt, "object {object}: only streams that were sent raw say how its tree is");
-        }
         let spec = DnodeSpec::new(object_type(record.object_type, "an object")?, block_bytes);
         if spec.object_type == ObjectType::NONE {
             bail!(Corrupt, "object {object} has no type");
         }
-        Ok(DnodeSpec { slots, ..spec.with_bonus(object_type(record.bonus_type, "a bonus")?, bonus_bytes as usize) })
+        let spec = DnodeSpec { slots, ..spec.with_bonus(object_type(record.bonus_type, "a bonus")?, bonus_bytes as usize) };
+        self.check_tree(record, &spec)?;
+        Ok(if self.is_raw { spec.with_indirect_shift(record.indirect_shift) } else { spec })
     }
 
     /// The bonus, in our byte order.
@@ -133,6 +134,10 @@ impl Applier<'_> {
         }
         bonus.truncate(spec.bonus_length);
         Ok(bonus)
+    }
+
+    fn make_way_for(&self, tx: &Tx, dnode: &Arc<Dnode>, record: &Object, spec: &DnodeSpec, bonus: &[u8]) -> Result<Existing> {
+        if self.is_raw { self.make_way_for_raw(tx, dnode, record, spec) } else { self.make_way(tx, dnode, spec, bonus) }
     }
 
     /// The number is taken: by the same object, or by one that had it before. What of that cannot stay goes.

@@ -49,13 +49,13 @@ pub(in crate::zio) fn verify(pointer: &DataPointer, bytes: &[u8], salt: &[u8; 32
     }
 }
 
-/// The checksum of a new block.
+/// The checksum of a new block; `swapped`: its contents are not in our byte order.
 ///
 /// # Errors
 /// `Unsupported` when `algorithm` is none for ordinary blocks.
-pub(in crate::zio) fn compute(algorithm: ChecksumAlgorithm, bytes: &[u8], salt: &[u8; 32]) -> Result<[u64; 4]> {
+pub(in crate::zio) fn compute(algorithm: ChecksumAlgorithm, bytes: &[u8], swapped: bool, salt: &[u8; 32]) -> Result<[u64; 4]> {
     let property = matches!(algorithm, ChecksumAlgorithm::Inherit | ChecksumAlgorithm::On);
-    match checksum::checksum(algorithm.number(), bytes, false, salt) {
+    match checksum::checksum(algorithm.number(), bytes, swapped, salt) {
         Some(words) if !algorithm.is_embedded() && !property => Ok(words),
         _ => bail!(Unsupported, "writing a block with checksum \"{algorithm}\""),
     }

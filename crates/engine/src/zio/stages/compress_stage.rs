@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use ondisk::algorithm::Compression;
 use ondisk::blkptr::{BlkPtr, EMBEDDED_BYTES_MAX, EmbeddedPointer, Hole};
+use ondisk::object_type::ObjectType;
 use transform::compress;
 
-use crate::zio::WriteRequest;
+use crate::zio::{RawBlock, Seal, WriteRequest};
 use crate::bail;
 use crate::error::Result;
 
@@ -84,17 +85,36 @@ fn packed(request: &WriteRequest, rules: ShapeRules) -> Option<Shaped> {
     Some(Shaped::Physical { contents: Contents::Packed(bytes), compression })
 }
 
+/// What a sender has on disk stays so. Dnodes that were all freed are a hole there too.
+fn as_sent(request: &WriteRequest, raw: &RawBlock, rules: ShapeRules) -> Shaped {
+    if request.object_type == ObjectType::DNODE && compress::is_zero(&request.data) {
+        return Shaped::Pointer(hole(request, rules));
+    }
+    let padded = request.data.len().next_multiple_of(rules.unit);
+    let contents = if padded == request.data.len() {
+        Contents::Plain(Arc::clone(&request.data))
+    } else {
+        let mut bytes = request.data.to_vec();
+        bytes.resize(padded, 0);
+        Contents::Packed(bytes)
+    };
+    Shaped::Physical { contents, compression: raw.compression }
+}
+
 /// Decides what the block becomes.
 ///
 /// # Errors
 /// When the request asks for a compression that does not exist.
 pub(in crate::zio) fn shape(request: &WriteRequest, rules: ShapeRules) -> Result<Shaped> {
+    if let Seal::Raw(raw) = &request.seal {
+        return Ok(as_sent(request, raw, rules));
+    }
     if let Some(shaped) = packed(request, rules) {
         return Ok(shaped);
     }
     let compression = compression_of(request)?;
     let plain = || Shaped::Physical { contents: Contents::Plain(Arc::clone(&request.data)), compression: Compression::Off };
-    if compression == Compression::Off {
+    if compression == Compression::Off || matches!(request.seal, Seal::Head) {
         return Ok(plain());
     }
     let logical = request.data.len();
@@ -141,9 +161,8 @@ fn hole(request: &WriteRequest, rules: ShapeRules) -> BlkPtr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zio::Bookmark;
+    use crate::zio::{Bookmark, Seal};
     use ondisk::blkptr::BlockPointer;
-    use ondisk::object_type::ObjectType;
 
     const RULES: ShapeRules = ShapeRules { embedded_data: true, hole_birth: true, unit: 4096, txg: 9 };
 
@@ -162,6 +181,7 @@ mod tests {
             no_embed: false,
             bookmark: Bookmark::default(),
             packed: None,
+            seal: Seal::Open,
         }
     }
 

@@ -7,15 +7,18 @@
 pub(in crate::zio) mod checksum_stage;
 pub(in crate::zio) mod compress_stage;
 pub(in crate::zio) mod encrypt_stage;
+pub(in crate::zio) mod sealed;
 
 use ondisk::algorithm::{ChecksumAlgorithm, Compression};
-use ondisk::blkptr::{BLKPTR_BYTES, BlkPtr, DataPointer, EmbeddedPointer, Protection};
+use ondisk::blkptr::{BLKPTR_BYTES, BlkPtr, DataPointer, EmbeddedPointer, Protection, Secrets};
+use ondisk::object_type::ObjectType;
 use ondisk::byteswap;
+use transform::checksum::fold_for_mac;
 use transform::compress;
 
 use compress_stage::{Contents, ShapeRules, Shaped, shape};
-use encrypt_stage::{Protected, decrypt, encrypt};
-use super::{Bookmark, WriteRequest};
+use encrypt_stage::{decrypt, protect};
+use super::{Bookmark, Seal, WriteRequest};
 use crate::bail;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -23,8 +26,12 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Debug)]
 pub(in crate::zio) struct Sealed {
     pub(in crate::zio) contents: Contents,
+    /// Bytes of them without what fills up the last unit, which raw blocks do not count.
+    pub(in crate::zio) physical_bytes: u64,
+    pub(in crate::zio) logical_bytes: u64,
+    pub(in crate::zio) little_endian: bool,
     pub(in crate::zio) compression: Compression,
-    pub(in crate::zio) protection: Protection,
+    pub(in crate::zio) secrets: Option<Secrets>,
     pub(in crate::zio) checksum_algorithm: ChecksumAlgorithm,
     pub(in crate::zio) checksum: [u64; 4],
 }
@@ -47,12 +54,21 @@ pub(in crate::zio) fn prepare(request: &WriteRequest, rules: ShapeRules, salt: &
         Shaped::Pointer(pointer) => return Ok(Prepared::Pointer(pointer)),
         Shaped::Physical { contents, compression } => (contents, compression),
     };
-    let Protected { contents, protection } = encrypt(request, contents)?;
+    let secrets = protect(request)?;
     let Some(checksum_algorithm) = ChecksumAlgorithm::from_number(request.checksum) else {
         bail!(Invalid, "block {}: checksum {} is none to write with", request.bookmark, request.checksum);
     };
-    let checksum = checksum_stage::compute(checksum_algorithm, contents.bytes(), salt)?;
-    Ok(Prepared::Sealed(Sealed { contents, compression, protection, checksum_algorithm, checksum }))
+    let (physical_bytes, logical_bytes, little_endian) = match &request.seal {
+        Seal::Raw(raw) => (request.data.len(), raw.logical_bytes, raw.little_endian),
+        _ => (contents.bytes().len(), request.data.len() as u64, true),
+    };
+    let mut checksum = checksum_stage::compute(checksum_algorithm, &contents.bytes()[..physical_bytes], !little_endian, salt)?;
+    if secrets.is_some() && request.object_type != ObjectType::OBJSET {
+        let [first, second] = fold_for_mac(checksum_algorithm.number(), checksum);
+        checksum = [first, second, 0, 0];
+    }
+    let physical_bytes = physical_bytes as u64;
+    Ok(Prepared::Sealed(Sealed { contents, physical_bytes, logical_bytes, little_endian, compression, secrets, checksum_algorithm, checksum }))
 }
 
 /// Is what is on disk what is used? Then [`open`] would only copy it.

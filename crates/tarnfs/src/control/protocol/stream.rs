@@ -76,6 +76,12 @@ pub struct StreamReceive {
     /// `-x`
     #[serde(default)]
     pub inherited: Vec<String>,
+    /// The sender's dataset is encrypted with the key of the one above it.
+    #[serde(default)]
+    pub inherits_key: bool,
+    /// Where the sender has its key.
+    #[serde(default)]
+    pub key_location: Option<String>,
 }
 
 /// To [`StreamReceive`].

@@ -15,14 +15,16 @@ use crate::zfs::datasets::{self, Query};
 const FILESYSTEMS: DatasetKinds = DatasetKinds { filesystem: true, volume: false, snapshot: false, bookmark: false };
 
 impl Run<'_, '_> {
-    /// File systems, those above first: name, whether it is mounted, whether it was received without some of its contents.
+    /// File systems, those above first: name, whether it is mounted, whether it is not to be: it was received without some of its contents, or
+    /// its key is not there.
     fn filesystems(&mut self, root: &str) -> Vec<(String, bool, bool)> {
-        let wanted = Wanted::Only(vec!["mounted".to_owned(), "redacted".to_owned()]);
+        let wanted = Wanted::Only(["mounted", "redacted", "keystatus"].map(str::to_owned).to_vec());
         let list = DatasetList { depth: None, ..datasets::request(&Query::new(FILESYSTEMS, wanted), Some(root), None) };
         let entries = self.session.datasets(Request::DatasetList(list)).map(|datasets| datasets.entries).unwrap_or_default();
         let is = |entry: &tarnfs::control::DatasetEntry, name: &str| entry.property(name).and_then(|value| value.value.number()) == Some(1);
+        let is_withheld = |entry: &tarnfs::control::DatasetEntry| is(entry, "redacted") || mount::is_locked(entry);
         let of_kind = entries.iter().filter(|entry| entry.kind == DatasetKind::Filesystem);
-        let mut found: Vec<_> = of_kind.map(|entry| (entry.name.clone(), is(entry, "mounted"), is(entry, "redacted"))).collect();
+        let mut found: Vec<_> = of_kind.map(|entry| (entry.name.clone(), is(entry, "mounted"), is_withheld(entry))).collect();
         found.sort();
         found
     }
@@ -65,8 +67,8 @@ impl Run<'_, '_> {
     pub(super) fn mount_received(&mut self) -> Outcome {
         let Some(top) = self.top.clone().filter(|_| self.has_new && !self.flags.no_mount && !self.flags.dry_run) else { return Ok(0) };
         let mut code = 0;
-        for (name, mounted, redacted) in self.filesystems(&top) {
-            if !mounted && !redacted {
+        for (name, mounted, withheld) in self.filesystems(&top) {
+            if !mounted && !withheld {
                 code = worst(code, mount::mount_received(self.session, &name)?);
             }
         }

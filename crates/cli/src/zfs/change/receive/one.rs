@@ -74,7 +74,10 @@ impl Run<'_, '_> {
             self.session.hand_over();
         }
         let is_first = *self.top.get_or_insert_with(|| one.dataset.clone()) == one.dataset;
-        let overrides = self.overrides(&one, described.as_ref().and_then(Described::properties), is_first)?;
+        let mut overrides = self.overrides(&one, described.as_ref().and_then(Described::properties), is_first)?;
+        if begin.features().contains(StreamFeatures::RAW) {
+            overrides.place_key(described.as_ref(), one.is_of_package && one.wants_new && one.origin.is_none() && !is_first);
+        }
         if self.flags.dry_run {
             return if self.input.skip(first) { Ok(0) } else { Err(self.refuse("cannot receive", "failed to read from stream")) };
         }
@@ -256,7 +259,7 @@ impl Run<'_, '_> {
     }
 
     fn hand_over(&mut self, first: &First, one: &One, of_snapshot: Option<Vec<Setting>>, overrides: Overrides) -> Result<Received, Failure> {
-        let Overrides { received, settings, inherited } = overrides;
+        let Overrides { received, settings, inherited, inherits_key, key_location } = overrides;
         let request = StreamReceive {
             dataset: one.dataset.clone(),
             snapshot: one.snapshot.clone(),
@@ -269,6 +272,8 @@ impl Run<'_, '_> {
             of_snapshot: of_snapshot.unwrap_or_default(),
             settings,
             inherited,
+            inherits_key,
+            key_location,
         };
         self.session.receive(request, self.input.descriptor())
     }

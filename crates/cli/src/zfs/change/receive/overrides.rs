@@ -7,6 +7,7 @@
 use engine::dsl::prop_table::{DatasetTypes, Property, find, is_user_property};
 use tarnfs::control::{Failure, FailureKind, Setting, Source};
 
+use super::package::Described;
 use super::Run;
 use super::one::One;
 use crate::properties::settings::{self, When};
@@ -18,6 +19,23 @@ pub(super) struct Overrides {
     pub(super) received: Option<Vec<Setting>>,
     pub(super) settings: Vec<Setting>,
     pub(super) inherited: Vec<String>,
+    /// What is sent raw is encrypted with the key of what is above it.
+    pub(super) inherits_key: bool,
+    /// Where the sender has its key.
+    pub(super) key_location: Option<String>,
+}
+
+impl Overrides {
+    /// The keys of a package that was sent raw are in the same relation here as they are there.
+    #[doc(alias = "recv_fix_encryption_hierarchy")]
+    pub(super) fn place_key(&mut self, described: Option<&Described<'_>>, may_inherit: bool) {
+        let Some(described) = described else { return };
+        let is_root = described.has_own_key();
+        self.inherits_key = may_inherit && !is_root;
+        let Some(received) = &mut self.received else { return };
+        let location = received.iter().position(|setting| setting.name == "keylocation").map(|at| received.remove(at));
+        self.key_location = location.filter(|_| is_root).and_then(|setting| setting.value.text().map(str::to_owned));
+    }
 }
 
 /// Of those that are decided when a dataset is made, keys have their own rules.

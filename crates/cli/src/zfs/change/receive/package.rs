@@ -86,6 +86,11 @@ impl Described<'_> {
         self.list.nvlist("snapprops").and_then(|all| all.nvlist(snapshot)).map_or_else(Vec::new, settings)
     }
 
+    /// It is encrypted with a key of its own, and not with that of the file system above it.
+    pub(super) fn has_own_key(&self) -> bool {
+        self.list.contains("is_encroot")
+    }
+
     /// The guid of a snapshot of the file system above it.
     pub(super) fn parent_snapshot(&self) -> Option<u64> {
         self.list.u64("parentfromsnap").filter(|guid| *guid != 0)
