@@ -323,14 +323,14 @@ fn sync_uberblock(sync: &LabelSync<'_>) -> Result<()> {
 }
 
 /// Writes an uberblock over the one of its group, in all labels of all devices that are there, and flushes them: two labels first, and then the others, so that always one is
-/// whole. It is an error if a device could not be written: the old one would be found there.
+/// whole. Where a device could not be written the old one is found, which is older than those of the others.
 ///
 /// # Errors
-/// Those of the devices.
+/// Those of the devices, if the others are not enough.
 pub fn write_uberblock_everywhere(uberblock: &Uberblock, tops: &[Arc<TopVdev>], multihost: bool) -> Result<()> {
     for parity in [0, 1] {
-        let tops = with_marks(tops);
-        for (top, _) in &tops {
+        let mut tops = with_marks(tops);
+        for (top, mark) in &mut tops {
             let ring = Ring::new(top.ashift());
             let mut bytes = vec![0; ring.slot_bytes()];
             bytes[..Uberblock::BYTES].copy_from_slice(&uberblock.encode());
@@ -339,7 +339,8 @@ pub fn write_uberblock_everywhere(uberblock: &Uberblock, tops: &[Arc<TopVdev>], 
                 let labels = (parity..LABELS).step_by(2);
                 let (_, failures) = write_ring(&*disk, &bytes, ring.slot_offset(ring.slot_of(uberblock.txg, multihost)), labels);
                 if let Some(cause) = failures.first() {
-                    return Err(note_failure(leaf, &*disk, cause));
+                    tracing::warn!("{}", note_failure(leaf, &*disk, cause));
+                    mark.leave_out(leaf.number());
                 }
             }
         }

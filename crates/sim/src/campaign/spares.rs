@@ -33,9 +33,11 @@ impl Round {
     /// Does a spare that stands in for a device not have everything, and all devices are there on which it lies?
     pub(super) fn is_spare_filling(&self) -> bool {
         let config = self.pool.engine().vdevs.config();
+        let leaves = self.pool.engine().vdevs.leaves();
+        let is_there = |device: &Device| !device.is_gone() && leaves.iter().any(|leaf| leaf.name() == device.name() && leaf.is_open());
         let can_be_whole = |name: &str| {
             let beside = self.tops.iter().find(|top| top.iter().flatten().any(|device| device.name() == name));
-            beside.is_some_and(|top| !top.iter().flatten().any(|device| device.is_gone() && device.name() != name))
+            beside.is_some_and(|top| top.iter().flatten().all(|device| device.name() == name || is_there(device)))
         };
         self.stand_ins.iter().any(|(name, spare)| can_be_whole(name) && config.find(spare.guid).is_some() && !self.is_whole(spare.guid))
     }

@@ -16,9 +16,6 @@ use crate::vdev::label::write_uberblock_everywhere;
 use crate::vdev::map::{Reflow, SCRATCH_BYTES};
 use crate::vdev::{Class, Moves, TopVdev};
 
-/// Groups that are under way at the same time.
-const GROUPS_UNDER_WAY: u64 = 3;
-
 /// The bytes of each child that go through the scratch area.
 fn bytes_of_child(ashift: u32) -> u64 {
     SCRATCH_BYTES >> ashift << ashift
@@ -46,7 +43,8 @@ pub(super) fn move_first(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves
             return Ok(false);
         }
     }
-    if top.flush().is_err() {
+    // What is said to be valid there is so on each.
+    if children.leaves.iter().any(|leaf| leaf.flush().is_err()) {
         return Ok(false);
     }
     say(writer, ScratchState::Valid, bytes)?;
