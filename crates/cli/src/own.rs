@@ -72,6 +72,7 @@ fn command_notes(verb: &str) -> String {
             "exported. The first command that needs it starts it, so that nobody has to.\n",
             "\nTARN_SOCKET  where it listens (and logs: the same name with .log)\n",
             "TARN_CACHE   how much memory it takes at the most, as in 4G\n",
+            "TARN_AGENT   off: no spare comes in by itself, and no device is given up for errors\n",
         )
         .to_owned(),
         _ => String::new(),

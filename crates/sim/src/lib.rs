@@ -12,6 +12,7 @@ pub mod explore;
 pub mod golden;
 pub mod life;
 pub mod oracle;
+pub mod parameters;
 pub mod peer;
 pub mod places;
 pub mod scenario;

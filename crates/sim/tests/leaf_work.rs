@@ -353,7 +353,7 @@ fn images_become_smaller_by_a_trim() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         } else {
-            (0..4).for_each(|_| rig.pool().engine().write_group().unwrap());
+            // What was freed just now comes free some groups later, and is trimmed all the same.
             assert_eq!(start_all(rig.pool(), WorkKind::Trim), 2);
             wait(rig.pool(), "trim");
         }

@@ -63,6 +63,27 @@ const PASSED_OVER: &str = "case $1 in snapshot|snap|send|receive|recv|promote|bo
 const MADE_PLAIN: &str = r#"case $1 in offline|online) exit 0;; esac
   a=(); o=; for x; do case $x in raidz|raidz[123]|draid*) ;; spare|cache|special|dedup) o=1;; log) o=; a+=(log);; *) [ $o ] || a+=("$x");; esac; done; set -- "${a[@]}""#;
 
+/// When its `zinject` succeeds: there is nothing to clear. Nor does anything need to be flushed from a cache (`-a`).
+const NOTHING_TO_CLEAR: &str = r#"[ "$1" = -c ]"#;
+const NOTHING_TO_CLEAR_OR_FLUSH: &str = "[[ $1 = -[ac] ]]";
+
+/// Where the runner begins with a group, in `d`; and devices are looked after in those alone that start OpenZFS's daemon for it.
+const GROUP_BEGINS: &str = "cfg.pop('_', None); env.update(cfg)";
+const AS_IF_ZED_RAN: &str = "; env['TARN_AGENT'] = 'off' if sh(f'grep -rq zed_start {d}').returncode else 'on'";
+
+/// Limits are in root's files of tunables as they are, so that 0 is one, too. What belongs to a user's daemon is its own.
+const LIMITS_ARE_THERE: &str = "; env.update({} if g.startswith('cli_user/') else {'TARN_PARAMETERS': '/sys/module/zfs/parameters'})";
+/// Where there are files of all tunables.
+const TUNABLES_ARE_THERE: &str = "    path(a, w, first, last)\n";
+/// What the runner gives the daemon.
+const CACHE_BYTES: u64 = 512 << 20;
+
+/// The runner's words that write them.
+fn write_limits() -> String {
+    let write = |(name, value)| format!("    open('/sys/module/zfs/parameters/{name}', 'w').write('{value}\\n')\n");
+    sim::parameters::at_first(CACHE_BYTES).into_iter().map(write).collect()
+}
+
 /// Where the runner's text goes on when the programs that scripts find are in their directory, `p`.
 const PROGRAMS_ARE_THERE: &str = "    # Nothing is injected,";
 
@@ -74,10 +95,13 @@ const MORE_PROGRAMS: &str = r#"    sh(f'ln -sf {a.b}/tarn /usr/sbin/mount.fuse.t
 
 /// The runner's text without what it need not pass over any more, as setups snapshot, clone and send; and with more programs of ours.
 fn adapted(text: &str) -> Result<String> {
-    for known in [PASSED_OVER, MADE_PLAIN, PROGRAMS_ARE_THERE] {
+    for known in [PASSED_OVER, MADE_PLAIN, NOTHING_TO_CLEAR, GROUP_BEGINS, TUNABLES_ARE_THERE, PROGRAMS_ARE_THERE] {
         ensure!(text.contains(known), "../shared/oracle/zts/run no longer has the line `{known}`: look at what it does");
     }
-    Ok(text.replace(PASSED_OVER, ":").replace(MADE_PLAIN, ":").replace(PROGRAMS_ARE_THERE, &format!("{MORE_PROGRAMS}{PROGRAMS_ARE_THERE}")))
+    let text = text.replace(PASSED_OVER, ":").replace(MADE_PLAIN, ":").replace(NOTHING_TO_CLEAR, NOTHING_TO_CLEAR_OR_FLUSH);
+    let text = text.replace(GROUP_BEGINS, &format!("{GROUP_BEGINS}{AS_IF_ZED_RAN}{LIMITS_ARE_THERE}"));
+    let text = text.replace(TUNABLES_ARE_THERE, &format!("{}{TUNABLES_ARE_THERE}", write_limits()));
+    Ok(text.replace(PROGRAMS_ARE_THERE, &format!("{MORE_PROGRAMS}{PROGRAMS_ARE_THERE}")))
 }
 
 /// Why it cannot run, if it cannot.

@@ -36,6 +36,7 @@ const LONG: &[Long] = &[
     ("exported", 'e'),
     ("label", 'l'),
     ("disable-leak-tracking", 'L'),
+    ("checkpointed-state", 'k'),
     ("parseable", 'P'),
     ("skip-label", 'q'),
     ("uberblock", 'u'),
@@ -55,7 +56,7 @@ const LONG: &[Long] = &[
 const PATH_DETAIL: u32 = 3;
 
 /// What it says about itself.
-pub(crate) const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache>] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
+pub(crate) const USAGE: &str = "Usage:\tzdb [-bcCdhikLmPSuvZ] [--json] [-U <cache>] [-e [-p <path> ...]] [<poolname>[/<dataset>] [<object> ...]]
 \tzdb [-v] [-e [-p <path> ...]] <dataset>#<bookmark>
 \tzdb -O [-v] [-e [-p <path> ...]] <dataset> <path>
 \tzdb -R [-e [-p <path> ...]] <poolname> <vdev>:<offset>:<size>[:<flags>] ...
@@ -82,6 +83,7 @@ pub(crate) const USAGE: &str = "Usage:\tzdb [-bcCdhiLmPSuvZ] [--json] [-U <cache
         -e --exported                pool is not imported
         -p PATH                      look for its devices here
         -U PATH                      its devices are where this cache file says; without a pool: show the file (-C)
+        -k --checkpointed-state      the pool as its checkpoint keeps it
         -L --disable-leak-tracking   disable leak tracking
         -P --parseable               print numbers in parseable form
         -q --skip-label              don't print label contents
@@ -108,9 +110,11 @@ struct Flags {
     zstd_headers: bool,
     /// Where the devices are, and what is shown of it.
     cache_file: Option<String>,
-    /// `-x`, `-k`...: named by the letter when it is used.
+    /// `-x`, `-r`...: named by the letter when it is used.
     unknown: Option<char>,
     force: bool,
+    /// The pool as its checkpoint keeps it.
+    checkpointed: bool,
     exported: bool,
     paths: Vec<PathBuf>,
     labels: u32,
@@ -169,7 +173,8 @@ fn parse(session: &mut Session<'_>, words: &[String]) -> Result<(Flags, Vec<Stri
             'i' => flags.logs = true,
             'U' => flags.cache_file = argument,
             'Z' => flags.zstd_headers = true,
-            't' | 'k' | 'M' | 'r' | 'X' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
+            'k' => flags.checkpointed = true,
+            't' | 'M' | 'r' | 'X' | 'y' | 's' | 'D' | 'T' | 'B' | 'K' | 'N' => flags.unknown = Some(letter),
             'e' => flags.exported = true,
             'l' => flags.labels += 1,
             'L' => flags.no_leaks = true,

@@ -7,10 +7,12 @@ use engine::dmu::Objset;
 use engine::dsl::meta::key;
 use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
+use engine::pool::examine::at_checkpoint;
 use engine::pool::import::{discover, select};
 use engine::pool::{OpenOptions, Pool};
 use engine::tunables::Tunables;
 use ondisk::blkptr::BlkPtr;
+use ondisk::indirect::{CONDENSING, CondensingPhys};
 use ondisk::nvlist::NvList;
 use ondisk::object_type::ObjectType;
 use ondisk::zil::LogHeader;
@@ -26,6 +28,8 @@ use crate::text::units::nice_number;
 
 /// What stands for the pool's own object set: no dataset is called so.
 const MOS: &str = "/mos";
+/// The end of a pool's name when it is seen as its checkpoint keeps it.
+const CHECKPOINTED: &str = "_CHECKPOINTED_UNIVERSE";
 /// Largest configuration that is believed.
 const CONFIG_BYTES_MAX: usize = 64 << 20;
 
@@ -75,7 +79,19 @@ fn open(session: &mut Session<'_>, flags: &Flags, name: &str) -> Result<Arc<Pool
         }
         failed(session, name, &error)
     })?;
+    if flags.checkpointed {
+        let kept = at_checkpoint(candidate, RealHost::shared()).map_err(|error| failed(session, name, &error))?;
+        let options = OpenOptions { new_name: Some(format!("{name}{CHECKPOINTED}")), ..options };
+        return Pool::open(&kept, options).map_err(|error| failed(session, name, &error));
+    }
     Pool::open(candidate, options).map_err(|error| failed(session, name, &error))
+}
+
+/// The name of a dataset as it is in the pool that is opened.
+fn as_opened(flags: &Flags, pool: &str, name: &str) -> String {
+    let rest = name.strip_prefix(pool).unwrap_or_default();
+    let mark = if flags.checkpointed { CHECKPOINTED } else { "" };
+    format!("{pool}{mark}{rest}")
 }
 
 fn parse_objects(session: &mut Session<'_>, words: &[String]) -> Result<Vec<ObjectRange>, Stop> {
@@ -168,9 +184,11 @@ pub(super) fn read_blocks(session: &mut Session<'_>, flags: &Flags, name: &str, 
 
 /// `-O`: the object that a path in a dataset leads to.
 pub(super) fn show_path(session: &mut Session<'_>, flags: &Flags, name: &str, path: &str) -> Result<u8, Stop> {
-    let pool = open(session, flags, name.split(['/', '@']).next().unwrap_or(name))?;
+    let pool_name = name.split(['/', '@']).next().unwrap_or(name);
+    let pool = open(session, flags, pool_name)?;
+    let opened = as_opened(flags, pool_name, name);
     let show = |session: &mut Session<'_>| {
-        let objset = pool.dsl.objset(&pool.dsl.open_dataset(name)?)?;
+        let objset = pool.dsl.objset(&pool.dsl.open_dataset(&opened)?)?;
         let mut objects = Objects::new(&objset, flags);
         let files = objects.files.as_ref().ok_or_else(|| Error::new(ErrorKind::Invalid, "it is no file system"))?;
         let object = files.object_at(path)?;
@@ -187,6 +205,8 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
     let ranges = parse_objects(session, objects)?;
     let pool_name = name.split(['/', '@', '#']).next().unwrap_or(name).to_owned();
     let pool = open(session, flags, &pool_name)?;
+    let opened = as_opened(flags, &pool_name, name);
+    let name = opened.as_str();
     if name.contains('#') {
         bookmark::show(session, &pool, name, flags.verbose > 1).map_err(|error| failed(session, name, &error))?;
         return Ok(0);
@@ -230,11 +250,15 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
             for line in &datasets {
                 show_one_dataset(session, flags, &pool, line).map_err(|error| failed(session, &line.name, &error))?;
             }
+            show_condensing(session, &pool).map_err(|error| failed(session, name, &error))?;
         }
     }
     let mut code = 0;
     if flags.blocks > 0 || flags.checksum > 0 {
         code = check::run(session, flags, &pool, object.as_mut()).map_err(|error| failed(session, name, &error))?;
+    }
+    if code == 0 && object.is_none() && !flags.checkpointed && (flags.uberblock > 0 || flags.blocks > 0 || flags.checksum > 0) {
+        show_checkpoint(session, &pool).map_err(|error| failed(session, name, &error))?;
     }
     if flags.history > 0 {
         show_history(session, &pool).map_err(|error| failed(session, name, &error))?;
@@ -243,6 +267,25 @@ pub(super) fn run(session: &mut Session<'_>, flags: &Flags, name: &str, objects:
         json::print(session, object);
     }
     Ok(code)
+}
+
+/// The uberblock of the checkpoint, if there is one.
+fn show_checkpoint(session: &mut Session<'_>, pool: &Pool) -> Result<(), Error> {
+    if let Some(uberblock) = pool.checkpoint_uberblock()? {
+        say!(session, "\nCheckpointed uberblock found:");
+        label::print_uberblock(session, &uberblock);
+        say!(session, "");
+    }
+    Ok(())
+}
+
+/// The map of a removed vdev that is being made shorter.
+fn show_condensing(session: &mut Session<'_>, pool: &Pool) -> Result<(), Error> {
+    if let Some(value) = pool.dsl.meta.mos.zap_get(key::DIRECTORY, CONDENSING)? {
+        let CondensingPhys { vdev, obsolete_map, next_mapping } = CondensingPhys::from_words(&value.to_u64s())?;
+        say!(session, "Condensing indirect vdev {vdev}: new mapping object {next_mapping}, prev obsolete sm {obsolete_map}");
+    }
+    Ok(())
 }
 
 /// The configuration as it is on disk.

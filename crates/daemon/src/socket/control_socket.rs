@@ -38,6 +38,8 @@ use crate::socket::trust;
 const CONNECTIONS_MAX: usize = 256;
 /// The longest message of a caller who is not the superuser, in bytes.
 const OTHERS_LENGTH_MAX: u32 = 1 << 20;
+/// Says `off` where nobody shall look after devices, as OpenZFS is without its daemon.
+const AGENT: &str = "TARN_AGENT";
 /// How often the devices of the pools are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often the daemon checks whether it is still needed.
@@ -128,7 +130,8 @@ impl ControlSocket {
             switch: Arc::clone(switch),
             crowd: Crowd::default(),
         };
-        if let Some(beside) = served.beside.clone() {
+        let is_wanted = std::env::var_os(AGENT).is_none_or(|word| word != "off");
+        if let Some(beside) = served.beside.clone().filter(|_| is_wanted) {
             look_after(beside, switch);
         }
         let mut idle = 0;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ondisk::error_scrub::ErrorScrubRecord;
 use ondisk::feature::Feature;
+use ondisk::uberblock::Uberblock;
 
 use super::check::{CheckOptions, CheckReport};
 use super::checkpoint::{self, Checkpoint};
@@ -487,6 +488,14 @@ impl Pool {
     /// The MOS cannot be read.
     pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         checkpoint::checkpoint(self.groups().layers())
+    }
+
+    /// The uberblock that the checkpoint keeps.
+    ///
+    /// # Errors
+    /// The MOS cannot be read.
+    pub fn checkpoint_uberblock(&self) -> Result<Option<Uberblock>> {
+        checkpoint::uberblock(self.groups().layers().mos())
     }
 
     /// The bytes of a top-level vdev, named by its ZAP, that only the checkpoint keeps.

@@ -288,9 +288,6 @@ impl Table<'_> {
 
     /// Prints a vdev and, if asked for, those below it; returns how many lines those were.
     fn print_vdev(&mut self, session: &mut Session<'_>, vdev: &VdevStatus, depth: usize) -> usize {
-        if vdev.kind == VdevKind::Indirect {
-            return 0;
-        }
         let name = self.flags.naming.name(vdev, self.pool);
         let short = vdev.path.as_ref().and_then(|path| path.rsplit('/').next());
         let is_chosen = self.flags.vdevs.iter().any(|wanted| *wanted == name || Some(wanted.as_str()) == short);

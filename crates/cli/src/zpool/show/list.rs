@@ -1,6 +1,6 @@
 //! `zpool list`
 
-use tarnfs::control::{PoolEntry, Source, VdevKind, VdevStatus};
+use tarnfs::control::{PoolEntry, Source, VdevStatus};
 
 use super::status::{is_listed_apart, is_ordinary, state_word};
 use super::status_json::{pool_head, vdev_head};
@@ -184,9 +184,6 @@ fn print_tree(session: &mut Session<'_>, flags: &Flags, entry: &PoolEntry, colum
 
 fn print_vdev(session: &mut Session<'_>, flags: &Flags, entry: &PoolEntry, columns: &[Column], vdev: &VdevStatus, depth: usize, is_spare: bool) {
     let name = flags.naming.name(vdev, &entry.name);
-    if vdev.kind == VdevKind::Indirect {
-        return;
-    }
     let width = columns.first().map_or(0, |column| column.width);
     let mut line = if flags.scripted { format!("\t{name}") } else { format!("{:depth$}{name:<rest$}", "", rest = width.saturating_sub(depth)) };
     for column in columns.iter().filter(|column| column.name != "name") {
@@ -292,9 +289,6 @@ fn tree_json(flags: &Flags, entry: &PoolEntry, columns: &[Column]) -> Object {
 }
 
 fn vdev_json(flags: &Flags, entry: &PoolEntry, columns: &[Column], vdev: &VdevStatus, is_spare: bool, into: &mut Object) {
-    if vdev.kind == VdevKind::Indirect {
-        return;
-    }
     let name = flags.naming.name(vdev, &entry.name);
     let mut object = vdev_head(vdev, &name, flags.as_int);
     let mut properties = Object::new();

@@ -118,6 +118,8 @@ fn forget_vdev(writer: &GroupWriter, top: &TopVdev, tx: &SyncTx<'_>) -> Result<(
     maps.remove_vdev(tx, top.id() as u32)?;
     vdev_zaps::free(layers.mos(), top, tx)?;
     layers.vdevs.detach(top.id());
+    // Another vdev may get its number.
+    writer.works().forget(top.id());
     configuration.set_dirty();
     layers.dsl.record_event("vdev remove", &format!("{} vdev (log) {}", configuration.name(), config.display_name()), tx)
 }

@@ -10,10 +10,13 @@ use crate::bail;
 use crate::error::Result;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
+use crate::txg::Txg;
 
 /// How long a thread is waited for that is to end: for what is under way on its device.
 const ENDS_MAX: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(5);
+/// Groups until what was freed may be allocated: those that are open, closing and syncing, and the ones for which it is kept.
+const GROUPS_UNTIL_FREE: Txg = 5;
 
 /// What is to be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,15 +60,19 @@ pub(in crate::pool) fn command(writer: &Arc<GroupWriter>, guid: u64, kind: WorkK
     }
     let work = writer.works().of(&top, &leaf, kind);
     let now = layers.context.host.wall_clock().0;
+    let begins_after = writer.uberblock().txg + GROUPS_UNTIL_FREE;
     match change(&work, command, now, layers.context.tunables.now(Parameter::TrimMetaslabSkip) != 0)? {
         Some(word) => {
-            let (event, details) = (if kind == WorkKind::Trim { "trim" } else { "initialize" }, format!("vdev={} {word}", leaf.name()));
+            let (event, details) = (kind.event(), format!("vdev={} {word}", leaf.name()));
             layers.dsl.queue_task(move |dsl, tx| dsl.record_event(event, &details, tx))?;
         }
         None => {
             let details = format!("vdev={}", leaf.name());
             layers.dsl.queue_task(move |dsl, tx| dsl.record_event("uninitialize", &details, tx))?;
         }
+    }
+    if kind == WorkKind::Trim && matches!(command, WorkCommand::Start { .. }) {
+        work.state.lock().begins_after = begins_after;
     }
     begin(writer, &work);
     // What was ended has ended.

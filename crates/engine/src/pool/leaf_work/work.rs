@@ -13,6 +13,7 @@ use crate::error::{ErrorKind, Result};
 use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::{Parameter, Tunables};
+use crate::txg::Txg;
 use crate::vdev::{Class, Leaf, TopVdev, VdevState};
 
 /// What is done with free space.
@@ -22,6 +23,16 @@ pub enum WorkKind {
     Initialize,
     /// The device is told that it is not needed.
     Trim,
+}
+
+impl WorkKind {
+    /// Its word in the history.
+    pub(super) fn event(self) -> &'static str {
+        match self {
+            WorkKind::Initialize => "initialize",
+            WorkKind::Trim => "trim",
+        }
+    }
 }
 
 /// How far it is.
@@ -63,6 +74,8 @@ pub(super) struct State {
     pub(super) stop: bool,
     /// With a rate: until when nothing more is done, by the host's clock.
     pause_until: u64,
+    /// The group that must be on disk before it begins: what was freed before it was asked for is free then.
+    pub(super) begins_after: Txg,
 }
 
 /// See the module.
@@ -108,6 +121,9 @@ impl Work {
             return Step::Done;
         }
         if !self.top.layout().has_ranges() {
+            return Step::Pause(UNTIL_SETTLED);
+        }
+        if writer.uberblock().txg < self.state.lock().begins_after {
             return Step::Pause(UNTIL_SETTLED);
         }
         let now = layers.context.host.now_ns();
@@ -235,6 +251,17 @@ impl Work {
             state.record.state = WorkState::Canceled;
             state.unsaved = true;
         }
+    }
+
+    /// Gives it up, if it is under way or stands still.
+    pub(super) fn cancel(&self, now: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_there = matches!(state.record.state, WorkState::Active | WorkState::Suspended);
+        if is_there {
+            state.record = Record { state: WorkState::Canceled, time: now, ..state.record };
+            state.unsaved = true;
+        }
+        is_there
     }
 
     /// How far it is.

@@ -103,6 +103,13 @@ impl Works {
         }
     }
 
+    /// What is under way on the devices of a vdev, or stands still, is given up; returns the words for the history.
+    pub(in crate::pool) fn cancel_on(&self, vdev: u64, now: u64) -> Vec<(&'static str, String)> {
+        let works = self.all();
+        let given_up = works.iter().filter(|work| work.top.id() == vdev && work.cancel(now));
+        given_up.map(|work| (work.kind.event(), format!("vdev={} canceled", work.leaf.name()))).collect()
+    }
+
     /// The devices of a vdev are nobody's any more.
     pub(in crate::pool) fn forget(&self, vdev: u64) {
         self.works.lock().retain(|(of, ..), _| *of != vdev);

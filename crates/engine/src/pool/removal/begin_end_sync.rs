@@ -115,6 +115,9 @@ fn begin_sync(writer: &GroupWriter, top: &Arc<TopVdev>, tx: &SyncTx<'_>) -> Resu
         let mut state = writer.removals().state.lock();
         (state.top, state.begun, state.is_stuck, state.has_failed) = (Some(top.clone()), tx.txg(), false, false);
     }
+    for (event, details) in writer.works().cancel_on(top.id(), removal.start_time) {
+        layers.dsl.record_event(event, &details, tx)?;
+    }
     let (name, path) = (writer.configuration().name(), top.config().string(key::PATH));
     layers.dsl.record_event("vdev remove started", &format!("{name} vdev {} {}", top.id(), path.as_deref().unwrap_or("-")), tx)?;
     Ok(Ok(()))

@@ -95,7 +95,14 @@ fn load(layers: &Layers, phys: CondensingPhys) -> Result<Work> {
     }
     let done = mapping::read(mos, phys.next_mapping)?.end();
     let next = map.all().partition_point(|run| run.source < done);
-    Ok(Work { top, phys, obsolete, next, pause_until: 0 })
+    // Before the first run, too: of one run alone the delay would be nothing.
+    Ok(Work { top, phys, obsolete, next, pause_until: pause_of(layers) })
+}
+
+/// No run is copied before this moment, by the host's clock.
+fn pause_of(layers: &Layers) -> u64 {
+    let delay = layers.context.tunables.now(Parameter::CondenseEntryDelay);
+    layers.context.host.now_ns().saturating_add(delay * NS_PER_MS)
 }
 
 /// A range of a map is not needed.
@@ -186,7 +193,7 @@ fn step(writer: &GroupWriter, work: &mut Work, tx: &SyncTx<'_>) -> Result<bool> 
     if !runs.is_empty() {
         mapping::append(layers.mos(), work.phys.next_mapping, &runs, tx)?;
     }
-    work.pause_until = layers.context.host.now_ns().saturating_add(delay * NS_PER_MS);
+    work.pause_until = pause_of(layers);
     Ok(work.next >= map.all().len())
 }
 

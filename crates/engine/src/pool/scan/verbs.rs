@@ -83,8 +83,11 @@ fn refuse_errors(writer: &GroupWriter) -> Result<()> {
 /// Begins an error scrub, or goes on with one that is paused.
 ///
 /// # Errors
-/// `Busy`: a scan is under way; the pool is read-only or has stopped.
+/// `Busy`: a scan is under way; the pool is read-only or has stopped. `NotSupported`: the pool does not note the heads that damaged blocks are of.
 pub(in crate::pool) fn scrub_errors(writer: &Arc<GroupWriter>) -> Result<()> {
+    if !writer.layers().meta().features.is_enabled(Feature::HeadErrlog) {
+        bail!(NotSupported, "an error scrub needs the feature head_errlog");
+    }
     if !is_scrubbing_errors(writer) && error_log_sync::damaged(writer.layers())?.is_empty() {
         return refuse(load_running(writer.layers())?.as_ref());
     }
