@@ -133,3 +133,28 @@ fn scrubs_of_some_days_and_of_errors_say_what_is_wrong() {
     rig.refused("zpool scrub -s tank", "there is no active scrub");
     rig.ok("zpool destroy tank");
 }
+
+/// Two of them, one after the other: the second is whole although the device is out of use for which the first stands in. And one stays for good, a spare of its vdev as before.
+#[test]
+fn distributed_spares_lie_on_one_another() {
+    let Some(rig) = rig(8) else { return };
+    let create = "zpool create -f -O mountpoint=@mnt tank draid1:3d:8c:2s @d0.img @d1.img @d2.img @d3.img @d4.img @d5.img @d6.img @d7.img";
+    let said = rig.command(create).env("TARN_AGENT", "off").output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    fill(&rig);
+    for number in [0, 1] {
+        rig.ok(&format!("zpool offline -f tank @d{number}.img"));
+        rig.ok(&format!("zpool replace -w tank @d{number}.img draid1-0-{number}"));
+    }
+    rig.ok("zpool detach tank @d1.img");
+    rig.ok("zpool scrub -w tank");
+    let shown = status(&rig);
+    assert!(shown.contains("scan: scrub repaired 0B"), "nothing is left to resilver: {shown}");
+    assert_eq!(shown.matches("INUSE     currently in use").count(), 2, "{shown}");
+    rig.ok("zpool export tank");
+    rig.zdb(&["d0.img", "d2.img", "d3.img", "d4.img", "d5.img", "d6.img", "d7.img"]);
+    rig.ok("zpool import -d @ tank");
+    assert_eq!(status(&rig).matches("INUSE     currently in use").count(), 2);
+    check(&rig);
+    rig.ok("zpool destroy tank");
+}

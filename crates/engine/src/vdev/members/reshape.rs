@@ -77,7 +77,8 @@ impl VdevConfig {
             parent.give_back_path(&gone);
         }
         let is_spared = parent.kind == VdevKind::Spare && at == 0;
-        if let Some(last) = parent.children.last_mut().filter(|last| is_spared && last.flag(key::IS_SPARE)) {
+        // A distributed spare stays one.
+        if let Some(last) = parent.children.last_mut().filter(|last| is_spared && last.flag(key::IS_SPARE) && last.kind != VdevKind::DraidSpare) {
             last.remove(key::IS_SPARE);
             last.set(key::UNSPARE, 1);
         }
@@ -245,6 +246,10 @@ mod tests {
         let stays = one.without(10).unwrap();
         assert_eq!((stays.guid, stays.get(key::IS_SPARE), stays.get(key::UNSPARE)), (99, None, None));
         assert_eq!(stays.string(key::PATH).as_deref(), Some("/s"));
+        let mut distributed = spare(13, "draid1-0-0");
+        distributed.kind = VdevKind::DraidSpare;
+        let stays = top().with_beside(10, distributed, VdevKind::Spare, 99).unwrap().without(10).unwrap();
+        assert_eq!((stays.guid, stays.get(key::IS_SPARE), stays.get(key::UNSPARE)), (99, Some(1), None), "a distributed spare is always one");
         // Of two that stand in the last one stays, and the other goes when that has everything.
         let two = one.with_beside(11, spare(12, "/t"), VdevKind::Spare, 98).unwrap();
         assert_eq!((two.children.len(), two.spare_for_good(10)), (3, Some(12)));

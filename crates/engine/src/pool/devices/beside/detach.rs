@@ -3,7 +3,8 @@
 //! # Theory
 //! One group takes the device out of the description, and out of what the top-level vdev consists of. Only when that group is on disk
 //! are its labels cleared: a crash before leaves a label that is older than the pool's configuration, which does not have the device. A spare that goes back
-//! gets the label of one that nobody uses. Without the device that it stood in for, a spare is none any more, and the list of spares loses it.
+//! gets the label of one that nobody uses. Without the device that it stood in for, a spare is none any more, and the list of spares loses it, unless it is
+//! a distributed one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +86,9 @@ pub(in crate::pool) fn take(layers: &Layers, configuration: &Configuration, top:
         Ok(leaf) => leaf,
         Err(refused) => return Ok(Err(refused)),
     };
-    if let Some(spare) = before.spare_for_good(guid) {
+    // A distributed one is a part of its vdev, and stays in the list.
+    let is_distributed = |spare: &u64| before.find(*spare).is_some_and(|spare| spare.kind == VdevKind::DraidSpare);
+    if let Some(spare) = before.spare_for_good(guid).filter(|spare| !is_distributed(spare)) {
         auxiliary::strike_spare_sync(layers.mos(), spare, tx)?;
     }
     if let Some(gone) = before.find(guid) {

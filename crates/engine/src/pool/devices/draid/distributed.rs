@@ -92,7 +92,7 @@ pub(in crate::pool) fn has_everything(layers: &Layers, configuration: &Configura
 }
 
 /// A resilver has covered all groups before `max_txg`, in the sync thread, without the devices `away`, and without what devices refused: spares that have missed no others, and have
-/// nothing on these, have everything.
+/// nothing on these, have everything. What is to lie on a device beside which another or a spare has everything, lies there.
 ///
 /// # Errors
 /// The MOS cannot be changed.
@@ -100,14 +100,33 @@ pub(in crate::pool) fn resilvered(layers: &Layers, configuration: &Configuration
     for top in layers.vdevs.data_tops() {
         let has_refused = |leaf: &Leaf| wrong.refused_by(LeafId { vdev: top.id() as u32, leaf: leaf.number() }).next().is_some();
         let lacks = |leaf: &Arc<Leaf>| away.contains(&leaf.guid()) || has_refused(leaf);
-        let is_away = |spare: &Filling| top.leaves().iter().any(|leaf| lacks(leaf) && !spare.stands_in.contains(&leaf.guid()));
-        for spare in filling(layers, &top) {
-            if spare.missed.last().is_none_or(|(_, end)| *end <= max_txg) && !is_away(&spare) {
-                has_everything(layers, configuration, &top, spare.guid, tx)?;
+        let (config, leaves, found) = (top.config(), top.leaves(), filling(layers, &top));
+        let is_whole = |guid: u64| leaves.iter().any(|leaf| leaf.guid() == guid && leaf.is_open() && leaf.missing_txgs().is_empty() && !lacks(leaf));
+        let mut full: Vec<&Filling> = found.iter().filter(|spare| spare.missed.last().is_none_or(|(_, end)| *end <= max_txg)).collect();
+        // Spares may lie on one another: one that has not everything takes others with it.
+        loop {
+            let short: BTreeSet<u64> = found.iter().map(|spare| spare.guid).filter(|guid| !full.iter().any(|spare| spare.guid == *guid)).collect();
+            let before = full.len();
+            let is_without = |spare: &Filling, leaf: &Arc<Leaf>| lacks(leaf) && !spare.stands_in.contains(&leaf.guid()) && !is_covered(&config, leaf.guid(), &short, &is_whole);
+            full.retain(|spare| !leaves.iter().any(|leaf| is_without(spare, leaf)));
+            if full.len() == before {
+                break;
             }
+        }
+        for spare in full {
+            has_everything(layers, configuration, &top, spare.guid, tx)?;
         }
     }
     Ok(())
+}
+
+/// Is there, beside a device, another that has everything, or a distributed spare that is none of the `short` ones?
+fn is_covered(config: &VdevConfig, guid: u64, short: &BTreeSet<u64>, is_whole: &dyn Fn(u64) -> bool) -> bool {
+    let Some(group) = config.parent_of(guid).filter(|group| group.kind.is_replicated()) else { return false };
+    group.children.iter().filter(|beside| beside.guid != guid).any(|beside| match &beside.kind {
+        VdevKind::DraidSpare => !short.contains(&beside.guid),
+        kind => kind.is_leaf() && is_whole(beside.guid),
+    })
 }
 
 /// OpenZFS leaves an empty log where a spare has everything: it goes with the first group.
