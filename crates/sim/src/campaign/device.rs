@@ -16,6 +16,8 @@ use crate::explore::disk::{Image, SECTOR};
 
 /// Where the data of a device begins, behind two labels and the boot area.
 const DATA_START: u64 = 4 << 20;
+/// What the first label says of the pool.
+const LABEL_DESCRIPTION: std::ops::Range<usize> = 16 << 10..128 << 10;
 /// Two labels at its end.
 const LABELS_END: u64 = 512 << 10;
 
@@ -106,6 +108,13 @@ impl Device {
     /// Does it answer?
     pub(super) fn is_gone(&self) -> bool {
         self.state.lock().faults.gone
+    }
+
+    /// Does its first label say anything?
+    pub(super) fn has_label(&self) -> bool {
+        let mut label = vec![0; LABEL_DESCRIPTION.end - LABEL_DESCRIPTION.start];
+        self.state.lock().now.read(LABEL_DESCRIPTION.start as u64, &mut label);
+        label.iter().any(|byte| *byte != 0)
     }
 
     /// Random offsets of sectors of data that were written.

@@ -273,7 +273,10 @@ impl Round {
         let leaves = self.pool.engine().vdevs.leaves();
         let is_there = |device: &Arc<Device>| leaves.iter().any(|leaf| leaf.name() == disk::Disk::name(&**device));
         for top in &mut self.tops {
-            top.iter_mut().for_each(|column| column.retain(is_there));
+            // A vdev that was removed has left when that is on disk: its labels are cleared then. Until then a loss of power brings it back.
+            let is_leaving = !top.iter().flatten().any(is_there);
+            let stays = |device: &Arc<Device>| is_there(device) || is_leaving && !device.is_gone() && device.has_label();
+            top.iter_mut().for_each(|column| column.retain(stays));
             top.retain(|column| !column.is_empty());
         }
         let devices: Vec<String> = self.tops.iter().flatten().flatten().map(|device| disk::Disk::name(&**device).to_owned()).collect();
