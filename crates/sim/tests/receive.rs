@@ -233,7 +233,7 @@ fn what_is_in_the_way() {
     assert_eq!(kind(receive(&rig, streams.read("incr-a-b"), target("tank/none@b"))), ErrorKind::NotFound);
     assert_eq!(kind(receive(&rig, streams.read("incr-a-b"), target("tank/one@a"))), ErrorKind::Exists);
     assert_eq!(kind(receive(&rig, streams.read("large-Lec-incr"), target("tank/one@b"))), ErrorKind::Mismatch);
-    assert_eq!(kind(receive(&rig, streams.read("raw"), target("tank/enc@a"))), ErrorKind::NotSupported);
+    assert_eq!(kind(receive(&rig, streams.read("raw-incr"), target("tank/one@b"))), ErrorKind::Mismatch);
     // Changed since: only by force.
     let fs = rig.pool().file_system("tank/one").expect("a file system");
     fs.create(fs.root(), b"new", 0o100_644, 0, &Credentials::root()).expect("a file");
@@ -246,6 +246,7 @@ fn what_is_in_the_way() {
     receive(&rig, streams.read("incr-a-b"), force("tank/one@b")).expect("by force");
     // A full one over what has no snapshots.
     rig.create_file_system("tank/two", &[]);
+    assert_eq!(kind(receive(&rig, streams.read("raw"), force("tank/two@a"))), ErrorKind::NotSupported);
     receive(&rig, streams.read("full"), force("tank/two@a")).expect("by force");
     judge(&mut rig, &streams, "in the way", &[("tank/one@a", "src@a"), ("tank/one@b", "src@b"), ("tank/two@a", "src@a")]);
 }
@@ -298,7 +299,7 @@ fn streams_that_lie_behind_their_checksums() {
     let mut rig = Rig::create(Layout::default(), &[]);
     let (mut refused, mut taken) = (0, 0);
     for round in 0..rounds {
-        let stream = streams.read(["compressed", "Lec", "embedded"][round % 3]);
+        let stream = streams.read(["compressed", "Lec", "embedded", "raw"][round % 4]);
         let mut records = stream_records(&stream);
         let what = spoil(&mut random, &mut records);
         let name = format!("tank/spoilt{round}@a");
