@@ -225,7 +225,7 @@ impl Tree {
         let version = self.number();
         let dataset = self.dataset_mut(name)?;
         let files = Arc::make_mut(&mut dataset.files);
-        changes.iter().for_each(|change| apply_change(files, change));
+        changes.iter().try_for_each(|change| apply_change(files, change))?;
         if !changes.is_empty() {
             dataset.version = version;
         }
@@ -417,7 +417,8 @@ impl Tree {
     }
 }
 
-fn apply_change(files: &mut Files, change: &Change) {
+/// What is not there cannot be changed.
+fn apply_change(files: &mut Files, change: &Change) -> Outcome {
     match change {
         Change::Write { file, offset, length, seed } => {
             let file = files.entry(file.clone()).or_insert_with(|| File { mode: 0o644, ..File::default() });
@@ -426,14 +427,13 @@ fn apply_change(files: &mut Files, change: &Change) {
             contents.resize(contents.len().max(end), 0);
             contents[*offset..end].copy_from_slice(&bytes(*seed, *length));
         }
-        Change::Remove { file } => drop(files.remove(file)),
+        Change::Remove { file } => drop(files.remove(file).ok_or(ErrorKind::NotFound)?),
         Change::Rename { from, to } => {
-            if let Some(file) = files.remove(from) {
-                files.insert(to.clone(), file);
-            }
+            let file = files.remove(from).ok_or(ErrorKind::NotFound)?;
+            files.insert(to.clone(), file);
         }
         Change::Truncate { file, .. } | Change::Punch { file, .. } | Change::Chmod { file, .. } | Change::SetXattr { file, .. } => {
-            let Some(file) = files.get_mut(file) else { return };
+            let file = files.get_mut(file).ok_or(ErrorKind::NotFound)?;
             match change {
                 Change::Truncate { size, .. } => Arc::make_mut(&mut file.contents).resize(*size, 0),
                 Change::Punch { offset, length, .. } => {
@@ -446,4 +446,5 @@ fn apply_change(files: &mut Files, change: &Change) {
             }
         }
     }
+    Ok(())
 }
