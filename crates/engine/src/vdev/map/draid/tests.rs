@@ -119,12 +119,12 @@ fn ranges_on_children_are_those_of_their_lines() {
             let end = (start + random.random_range(1..5) * line).min(draid.group_end(start));
             let rows = draid.rows(start, ((end - start) / line * data) as usize * 4096);
             let [row] = rows.as_slice() else { panic!("one group") };
-            for child in 0..draid.shape.children as usize {
+            for (child, before) in ends.iter_mut().enumerate() {
                 let part = row.iter().find(|part| part.child == child).map(|part| part.offset..part.offset + part.length as u64);
                 assert_eq!(draid.on_child(child, &(start..end)), part, "child {child} of {:?}", draid.shape);
                 if let Some(part) = part {
-                    assert!(part.start >= ends[child], "they ascend");
-                    ends[child] = part.end;
+                    assert!(part.start >= *before, "they ascend");
+                    *before = part.end;
                 }
             }
         }
