@@ -268,6 +268,13 @@ impl Round {
         }) || self.is_spare_filling()
     }
 
+    /// Forgets vdevs that the pool did not have at its checkpoint, to which it went back: their labels stay.
+    pub(super) fn forget_never_added(&mut self) {
+        let leaves = self.pool.engine().vdevs.leaves();
+        self.tops.retain(|top| top.iter().flatten().any(|device| leaves.iter().any(|leaf| leaf.name() == disk::Disk::name(&**device))));
+        self.forget_departed();
+    }
+
     /// Forgets devices that are not in the pool any more.
     pub(super) fn forget_departed(&mut self) {
         let leaves = self.pool.engine().vdevs.leaves();
