@@ -33,6 +33,9 @@ const SHARD_DNODES_MIN: usize = 256;
 /// A shard with more objects is looked through after one group in [`SHARDS`] only: a group must not cost more where many files are in use.
 const SHARD_DNODES_SMALL: usize = 1024;
 const SHARDS: usize = 16;
+/// Where the cache is full of what is held, each shard is looked through after one group in so many: a million files that somebody uses are not
+/// forgotten for it.
+const CROWDED_TURNS: Txg = 4;
 
 /// What an object set shares with its objects.
 pub(in crate::dmu) struct ObjsetShared {
@@ -474,8 +477,9 @@ impl Objset {
     pub fn trim(&self, txg: Txg) {
         let is_crowded = self.context().cache.is_crowded();
         for (at, shard) in (0..).zip(&self.dnodes) {
-            let (is_its_turn, mut shard) = (txg % SHARDS as Txg == at, shard.lock());
-            if is_crowded || is_its_turn || shard.dnodes.len() <= SHARD_DNODES_SMALL {
+            let turns = if is_crowded { CROWDED_TURNS } else { SHARDS as Txg };
+            let (is_its_turn, mut shard) = (txg % turns == at % turns, shard.lock());
+            if is_its_turn || shard.dnodes.len() <= SHARD_DNODES_SMALL {
                 shard.trim();
             }
         }
