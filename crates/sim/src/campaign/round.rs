@@ -281,8 +281,9 @@ impl Round {
         let is_there = |device: &Arc<Device>| leaves.iter().any(|leaf| leaf.name() == disk::Disk::name(&**device));
         for top in &mut self.tops {
             // A vdev that was removed has left when that is on disk: its labels are cleared then. Until then a loss of power brings it back.
-            let is_leaving = !top.iter().flatten().any(is_there);
-            let stays = |device: &Arc<Device>| is_there(device) || is_leaving && !device.is_gone() && device.has_label();
+            let has_labels = |device: &Arc<Device>| device.is_gone() || device.has_label();
+            let is_leaving = !top.iter().flatten().any(is_there) && top.iter().flatten().all(has_labels);
+            let stays = |device: &Arc<Device>| is_there(device) || is_leaving && !device.is_gone();
             top.iter_mut().for_each(|column| column.retain(stays));
             top.retain(|column| !column.is_empty());
         }
