@@ -69,6 +69,16 @@ fn within_the_redundancy_nothing_is_lost() {
     campaign(8);
 }
 
+/// A sector could not be read that no block had, so that nothing ever wrote it anew: an expansion waited for it for ever. And while a vdev was removed the campaign
+/// tried to replace what was dead until it gave up.
+#[test]
+fn stories_that_once_did_not_end() {
+    let mut sum = Tally::default();
+    for seed in [700_156, 700_696] {
+        round(seed, &mut sum).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[test]
 #[ignore = "takes half an hour: a thousand rounds, or TARN_ROUNDS"]
 fn campaign_of_a_thousand() {

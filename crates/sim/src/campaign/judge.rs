@@ -42,6 +42,10 @@ impl Round {
             }
             self.replace()?;
             self.wait()?;
+            // While a vdev is removed nothing is replaced.
+            if self.has_dead() && self.pool.engine().is_removing() {
+                self.finish_reshaping()?;
+            }
         }
         self.look_alone()?;
         let before = self.scrub_now()?;

@@ -13,6 +13,8 @@ const CHUNK_BYTES: u64 = 1 << 20;
 pub(super) struct Children {
     pub(super) leaves: Vec<Arc<Leaf>>,
     pub(super) ashift: u32,
+    /// Of so many children sectors that cannot be read may be left out.
+    pub(super) left_out_max: usize,
 }
 
 impl Children {
@@ -21,7 +23,7 @@ impl Children {
         let (leaves, config) = (top.leaves(), top.config());
         let is_whole = |leaf: &Arc<Leaf>| leaf.is_open() && !leaf.is_behind() && leaf.missing_txgs().is_empty();
         let are_leaves = config.children.iter().map(|child| &child.kind).all(crate::vdev::VdevKind::is_leaf);
-        (are_leaves && leaves.iter().all(is_whole)).then(|| Children { leaves, ashift: top.ashift() })
+        (are_leaves && leaves.iter().all(is_whole)).then(|| Children { leaves, ashift: top.ashift(), left_out_max: 0 })
     }
 
     /// Those that are there, of a description whose children are devices.
@@ -30,7 +32,7 @@ impl Children {
         if !config.children.iter().all(|child| child.kind.is_leaf()) {
             bail!(Unsupported, "vdev {}: a device is being replaced while the scratch area is used", top.id());
         }
-        Ok(Children { leaves: top.leaves(), ashift: top.ashift() })
+        Ok(Children { leaves: top.leaves(), ashift: top.ashift(), left_out_max: 0 })
     }
 
     fn old(&self) -> u64 {
@@ -56,15 +58,32 @@ impl Children {
         let size = 1_usize << self.ashift;
         let count = (sectors.end - sectors.start) as usize;
         let mut all = vec![0; count * size];
+        let mut may_leave_out = self.left_out_max;
         for first in 0..count.min(width as usize) {
             let sector = sectors.start + first as u64;
             let mut own = vec![0; (count - first).div_ceil(width as usize) * size];
-            self.leaves[(sector % width) as usize].read(Class::Scrub, (sector / width) << self.ashift, &mut own)?;
+            let (leaf, offset) = (&self.leaves[(sector % width) as usize], (sector / width) << self.ashift);
+            if let Err(error) = leaf.read(Class::Scrub, offset, &mut own) {
+                may_leave_out = may_leave_out.checked_sub(1).ok_or(error)?;
+                self.read_what_there_is(leaf, offset, &mut own);
+            }
             for (line, bytes) in own.chunks(size).enumerate() {
                 all[(first + line * width as usize) * size..][..size].copy_from_slice(bytes);
             }
         }
         Ok(all)
+    }
+
+    /// Sector by sector; of those that cannot be read zeros.
+    fn read_what_there_is(&self, leaf: &Leaf, offset: u64, own: &mut [u8]) {
+        let size = 1_usize << self.ashift;
+        for (line, bytes) in own.chunks_mut(size).enumerate() {
+            let at = offset + (line * size) as u64;
+            if let Err(error) = leaf.read(Class::Scrub, at, bytes) {
+                tracing::warn!(%error, "{}: a sector at {at} that no block has is left out", leaf.name());
+                bytes.fill(0);
+            }
+        }
     }
 
     /// What each child is to have of sectors that begin with `first`: the child, the place on it, and the bytes.

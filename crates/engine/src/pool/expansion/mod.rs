@@ -92,6 +92,8 @@ struct State {
     is_stuck: bool,
     /// The group in which it began: what says so is not on disk before that is.
     begun: u64,
+    /// The group in which sectors could not be read first; 0: all could.
+    unreadable_since: u64,
 }
 
 impl Expansion {

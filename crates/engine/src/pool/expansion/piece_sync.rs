@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ondisk::scan::{ScanFunction, ScanState};
 use ondisk::uberblock::ScratchState;
 
 use super::copy::Children;
@@ -11,6 +12,7 @@ use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::pool::devices::dirty_time_log::moved::make_durable;
+use crate::pool::scan::ScanProgress;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
 use crate::vdev::map::Reflow;
@@ -46,7 +48,10 @@ fn step(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, (reflow, end): 
     let expansion = writer.expansion();
     let children = Children::whole(top);
     expansion.change_progress(|progress| progress.waits = children.is_none());
-    let Some(children) = children else { return Ok(false) };
+    let Some(mut children) = children else { return Ok(false) };
+    if all_is_scrubbed(writer) {
+        children.left_out_max = top.layout().columns().1;
+    }
     let most = writer.layers().context.tunables.now(Parameter::ExpandBytesMax);
     let copied = || expansion.state.lock().progress.map_or(0, |progress| progress.moved);
     if most != 0 && copied() >= most {
@@ -57,12 +62,31 @@ fn step(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, (reflow, end): 
     } else {
         Piece { writer, top, moves, children: &children, tx }.run(reflow, end)?
     };
+    if !moved && reflow.moved == reflow.synced {
+        note_unreadable(writer, tx);
+    }
     if moved {
         make_durable(writer, top, &children.leaves)?;
         writer.layers().mos().zap_set_u64(top.zap(), key::BYTES_COPIED, copied(), tx)?;
     }
     // What is moved already waits for a group to be on disk.
     Ok(moved || reflow.moved > reflow.synced)
+}
+
+/// A sector that cannot be read may be one that no block has, as between the blocks of RAID-Z. Nothing is ever written there to mend it, and the expansion would
+/// wait for ever. So a scrub decides: what it has read since then, and mended, blocks have; what still cannot be read is left out.
+fn all_is_scrubbed(writer: &GroupWriter) -> bool {
+    let since = writer.expansion().state.lock().unreadable_since;
+    let Some(ScanProgress { record, .. }) = writer.scans().progress() else { return false };
+    let is_whole = record.function == ScanFunction::Scrub && record.min_txg == 0 && record.errors == 0;
+    since > 0 && is_whole && record.state == ScanState::Finished && record.max_txg > since
+}
+
+fn note_unreadable(writer: &GroupWriter, tx: &SyncTx<'_>) {
+    let mut state = writer.expansion().state.lock();
+    if state.unreadable_since == 0 {
+        state.unreadable_since = tx.txg();
+    }
 }
 
 struct Piece<'a> {
@@ -114,7 +138,7 @@ impl Piece<'_> {
             while sector < last {
                 let next = last.min(sector + self.children.chunk());
                 if let Err(error) = self.children.copy(sector..next) {
-                    tracing::warn!(%error, "sectors could not be moved: the expansion waits");
+                    tracing::warn!(%error, "sectors could not be moved: the expansion waits, for a scrub if they cannot be read");
                     return Ok(sector << ashift);
                 }
                 self.writer.expansion().change_progress(|progress| progress.moved += (next - sector) << ashift);
