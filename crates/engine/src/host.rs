@@ -4,6 +4,7 @@
 //! The engine asks a [`Host`] for everything that differs from run to run, so that a simulation can give a virtual
 //! clock, seeded randomness and no threads at all. `clippy.toml` bans the direct calls elsewhere.
 
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ pub trait Host: Send + Sync {
     fn host_id(&self) -> u32;
 }
 
+/// How nice a thread is that yields.
+const NICE: i32 = 10;
+
 /// Called in each thread before it makes another one.
 static BEFORE_SPAWN: OnceLock<fn()> = OnceLock::new();
 
@@ -50,6 +54,28 @@ fn run_anywhere() {
         // If that fails, the thread works on that one CPU.
         let _ = sched_setaffinity(None, &cpus);
     }
+}
+
+thread_local! {
+    static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What this thread does from now on no user waits for.
+pub(crate) fn work_in_background() {
+    IN_BACKGROUND.set(true);
+}
+
+/// Does no user wait for what this thread does?
+pub(crate) fn is_in_background() -> bool {
+    IN_BACKGROUND.get()
+}
+
+/// Lets all other threads of the machine go first, from now on. For work that nobody waits for; what it holds meanwhile somebody may wait for, so it still gets
+/// a tenth of a processor that others want.
+pub(crate) fn yield_to_others() {
+    work_in_background();
+    // If that fails, the thread is as urgent as others.
+    let _ = rustix::process::nice(NICE);
 }
 
 /// A shared host.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use parking_lot::{Condvar, Mutex};
 
-use crate::host::HostRef;
+use crate::host::{HostRef, yield_to_others};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -33,11 +33,23 @@ pub struct Executor {
 impl Executor {
     /// Starts `workers` threads named `name-0`, `name-1`..., if the host has threads.
     pub fn new(host: &HostRef, name: &str, workers: usize) -> Self {
+        Executor::started(host, name, workers, || ())
+    }
+
+    /// As [`Executor::new`], of threads that let all others of the machine go first.
+    pub fn in_background(host: &HostRef, name: &str, workers: usize) -> Self {
+        Executor::started(host, name, workers, yield_to_others)
+    }
+
+    fn started(host: &HostRef, name: &str, workers: usize, begin: fn()) -> Self {
         let (queue, jobs) = bounded::<Job>(QUEUE_JOBS_MAX);
         let mut started = 0;
         for index in 0..workers {
             let jobs = jobs.clone();
-            let work = Box::new(move || jobs.iter().for_each(run_guarded));
+            let work = Box::new(move || {
+                begin();
+                jobs.iter().for_each(run_guarded);
+            });
             if host.spawn(&format!("{name}-{index}"), work) {
                 started += 1;
             }

@@ -255,6 +255,6 @@ impl Scans {
 
     /// The threads that read.
     pub(in crate::pool) fn readers(&self, host: &HostRef) -> &Executor {
-        self.readers.get_or_init(|| Executor::new(host, "scan", READERS))
+        self.readers.get_or_init(|| Executor::in_background(host, "scan", READERS))
     }
 }

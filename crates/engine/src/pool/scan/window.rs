@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ondisk::blkptr::{BlkPtr, BlockPointer};
+use parking_lot::{Condvar, Mutex};
 
 use crate::host::HostRef;
 use crate::sync::{Executor, Lent};
@@ -27,18 +28,41 @@ struct Batch {
     /// By place.
     blocks: Vec<Found>,
     next: AtomicUsize,
+    /// guards: how many were read
+    read: Mutex<usize>,
+    /// All were read.
+    ended: Condvar,
     io: Arc<BlockIo>,
     tally: Arc<ScanTally>,
+}
+
+/// A block that is being read; dropped, it was.
+struct Reading<'a>(&'a Batch);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut read = self.0.read.lock();
+        *read += 1;
+        if *read == self.0.blocks.len() {
+            self.0.ended.notify_all();
+        }
+    }
 }
 
 impl Batch {
     /// Reads until nothing is left to begin with.
     fn work(&self) {
         while let Some(found) = self.blocks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let _reading = Reading(self);
             if let Ok(BlockPointer::Data(data)) = found.pointer.decode() {
                 self.io.scan(&data, &found.at, &self.tally);
             }
         }
+    }
+
+    fn wait(&self) {
+        let mut read = self.read.lock();
+        self.ended.wait_while(&mut read, |read| *read < self.blocks.len());
     }
 }
 
@@ -84,7 +108,7 @@ impl<'a> Window<'a> {
         }
         let mut blocks = std::mem::take(&mut self.found);
         blocks.sort_by_key(|found| found.pointer.first_dva().map(|dva| (dva.vdev, dva.offset)));
-        let batch = Arc::new(Batch { blocks, next: AtomicUsize::new(0), io: self.io.clone(), tally: self.tally.clone() });
+        let batch = Arc::new(Batch { blocks, next: AtomicUsize::new(0), read: Mutex::new(0), ended: Condvar::new(), io: self.io.clone(), tally: self.tally.clone() });
         let helping = batch.clone();
         let step: Step = Box::new(move || helping.work());
         let bytes = std::mem::take(&mut self.bytes);
@@ -95,7 +119,11 @@ impl<'a> Window<'a> {
     /// Waits for what is being read. Returns how many bytes that was.
     pub(super) fn finish(&mut self, target_ns: u64) -> u64 {
         let Some(running) = self.running.take() else { return 0 };
-        running.batch.work();
+        // The sync thread does not read beside them: they let others go first, and it does not.
+        match self.readers.workers() {
+            0 => running.batch.work(),
+            _ => running.batch.wait(),
+        }
         running.helpers.finish();
         let took = self.host.now_ns().saturating_sub(running.began).max(1);
         let wanted = u128::from(running.bytes) * u128::from(target_ns) / u128::from(took);

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::writer::GroupWriter;
 use crate::error;
+use crate::host::work_in_background;
 use crate::txg::bug;
 
 /// How many threads are running.
@@ -41,6 +42,7 @@ impl GroupWriter {
         for (name, body) in bodies {
             let (writer, threads) = (self.clone(), self.threads.clone());
             let run = move || {
+                work_in_background();
                 // A bug must not leave everybody waiting for a thread that is gone.
                 if catch_unwind(AssertUnwindSafe(|| body(&writer))).is_err() {
                     let failure = bug(format_args!("ended the thread {name}"));

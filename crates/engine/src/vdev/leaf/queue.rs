@@ -8,6 +8,9 @@
 //! all that lies in its cache. Written 1 MiB at a time three at once, a group leaves a lone writer of the log a
 //! hundredth of what he does alone; 1 MiB one after the other a third, 128 KiB two thirds and more, and the group still has a
 //! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
+//!
+//! What nobody asked for just now (scrub, rebuild, trim, initialize) is in the *background*: while there is other I/O, and a moment after it, only the floor of
+//! it is under way, and after each the leaf *rests* from it [`REST`] times as long as that took. So users keep three quarters of the device at least.
 //! Limits and floors are tunables, by OpenZFS's names ([`Parameter`]), and may change at any time. A large I/O counts as several.
 //!
 //! A thread that has an I/O waits here for its turn and then makes it itself. Meanwhile it lends its memory ([`disk::Loan`]): whose turn
@@ -25,10 +28,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use disk::Loan;
 use parking_lot::{Condvar, Mutex};
 
+use crate::host;
 use crate::tunables::{Parameter, Tunables};
 
 /// What an I/O is for, the most urgent first.
@@ -62,6 +67,11 @@ const PIECE_BYTES: usize = LARGE as usize * UNIT_BYTES;
 /// Beside durable writes is also what comes so soon after one, in nanoseconds.
 const SOON_NS: u64 = 20_000_000;
 
+/// Beside other I/O, background I/O lets the device go for so many times as long as it had it,
+const REST: u64 = 3;
+/// in nanoseconds at most.
+const REST_NS_MAX: u64 = 200_000_000;
+
 /// Most I/Os that are made as one.
 const TOGETHER_MAX: usize = 128;
 /// A limit that is none.
@@ -69,6 +79,11 @@ const UNBOUNDED: u32 = u32::MAX;
 
 impl Class {
     const COUNT: usize = 8;
+
+    /// Can it wait for all others?
+    fn is_background(self) -> bool {
+        matches!(self, Class::Scrub | Class::Rebuild | Class::Trim | Class::Initialize)
+    }
 
     /// The floor and the limit.
     fn bounds(self) -> (Parameter, Parameter) {
@@ -148,6 +163,8 @@ struct State {
     under_way: [u32; Class::COUNT],
     /// In the order in which they came.
     waiting: VecDeque<Arc<Waiting>>,
+    /// Beside other I/O nothing begins in the background before, in nanoseconds of the host's clock.
+    rests_until: u64,
 }
 
 impl State {
@@ -196,6 +213,8 @@ pub(in crate::vdev) struct Queue {
     durable: AtomicU64,
     /// When the last one ended, in nanoseconds of the host's clock.
     durable_ended: AtomicU64,
+    /// When the last I/O ended that is not in the background, nor of a thread that works there.
+    foreground_ended: AtomicU64,
     limits: OnceLock<Tunables>,
 }
 
@@ -210,6 +229,8 @@ pub(in crate::vdev) struct Turn<'a> {
     counts: u32,
     /// This one and those that are to be made together with it, by place; none: it is alone.
     together: Vec<Arc<Waiting>>,
+    /// When it began, if it is in the background.
+    began: u64,
     now: Clock<'a>,
 }
 
@@ -239,13 +260,13 @@ impl Queue {
             if class == Class::SyncWrite {
                 self.durable.fetch_add(1, Relaxed);
             }
-            Turn { queue: self, class, counts, together: Vec::new(), now }
+            self.turn(class, counts, Vec::new(), now)
         };
         if limit == UNBOUNDED {
             return Some(turn(0));
         }
         let mut state = self.state.lock();
-        if state.waiting.iter().any(|other| other.wanted.class == class) || !state.has_room(wanted, limit) {
+        if state.waiting.iter().any(|other| other.wanted.class == class) || !state.has_room(wanted, limit) || self.rest(&state, class, now) > 0 {
             return None;
         }
         state.under_way[class as usize] += wanted.counts();
@@ -257,6 +278,7 @@ impl Queue {
         let me = Arc::new(Waiting { wanted: *wanted, loan: loan.cloned(), fate: AtomicU8::new(Fate::Waits as u8) });
         let mut state = self.state.lock();
         state.waiting.push_back(me.clone());
+        let mut has_rested = false;
         loop {
             let limit = self.allowed(wanted.class, now);
             match me.fate() {
@@ -266,10 +288,15 @@ impl Queue {
                 Fate::Alone if !state.waiting.iter().any(|other| Arc::ptr_eq(other, &me)) => state.waiting.push_front(me.clone()),
                 Fate::Waits | Fate::Alone => {}
             }
-            if matches!(me.fate(), Fate::Waits | Fate::Alone) && state.is_next(&me) && state.has_room(wanted, limit) {
+            let rest = if has_rested { 0 } else { self.rest(&state, wanted.class, now) };
+            if matches!(me.fate(), Fate::Waits | Fate::Alone) && state.is_next(&me) && state.has_room(wanted, limit) && rest == 0 {
                 break;
             }
-            self.ended.wait(&mut state);
+            match rest {
+                0 => self.ended.wait(&mut state),
+                // A clock may stand still.
+                rest => has_rested = self.ended.wait_for(&mut state, Duration::from_nanos(rest)).timed_out(),
+            }
         }
         let together = if me.fate() == Fate::Waits { self.take_together(&mut state, &me, now) } else { Vec::new() };
         state.waiting.retain(|other| !Arc::ptr_eq(other, &me));
@@ -283,7 +310,12 @@ impl Queue {
         if wanted.class == Class::SyncWrite {
             self.durable.fetch_add(1, Relaxed);
         }
-        Passage::Turn(Turn { queue: self, class: wanted.class, counts, together, now })
+        Passage::Turn(self.turn(wanted.class, counts, together, now))
+    }
+
+    fn turn<'a>(&'a self, class: Class, counts: u32, together: Vec<Arc<Waiting>>, now: Clock<'a>) -> Turn<'a> {
+        let began = if class.is_background() { now() } else { 0 };
+        Turn { queue: self, class, counts, together, began, now }
     }
 
     /// As [`Queue::wait`], of what nobody else makes.
@@ -319,15 +351,32 @@ impl Queue {
 
     fn allowed(&self, class: Class, now: Clock<'_>) -> u32 {
         let (floor, limit) = class.bounds();
-        // Durable writes are not beside themselves, and the caller of a read waits for it.
-        let is_urgent = matches!(class, Class::SyncRead | Class::SyncWrite);
-        let bound = if !is_urgent && self.is_beside_durable(now) { floor } else { limit };
+        let is_beside = match class {
+            // Durable writes are not beside themselves, and the caller of a read waits for it.
+            Class::SyncRead | Class::SyncWrite => false,
+            Class::AsyncRead | Class::AsyncWrite => self.is_beside_durable(now),
+            _ => self.is_beside_others(now),
+        };
+        let bound = if is_beside { floor } else { limit };
         u32::try_from(self.limit(bound)).unwrap_or(UNBOUNDED)
     }
 
     fn is_beside_durable(&self, now: Clock<'_>) -> bool {
         let ended = self.durable_ended.load(Relaxed);
         self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS
+    }
+
+    fn is_beside_others(&self, now: Clock<'_>) -> bool {
+        let ended = self.foreground_ended.load(Relaxed);
+        self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS
+    }
+
+    /// How long an I/O of this class has to leave the device to others still, in nanoseconds.
+    fn rest(&self, state: &State, class: Class, now: Clock<'_>) -> u64 {
+        if !class.is_background() || state.rests_until == 0 || !self.is_beside_others(now) {
+            return 0;
+        }
+        state.rests_until.saturating_sub(now())
     }
 }
 
@@ -352,12 +401,20 @@ impl Drop for Turn<'_> {
             self.queue.durable_ended.store((self.now)().max(1), Relaxed);
             self.queue.durable.fetch_sub(1, Relaxed);
         }
+        let is_background = self.class.is_background();
+        if !is_background && !host::is_in_background() {
+            self.queue.foreground_ended.store((self.now)(), Relaxed);
+        }
         if !self.together.is_empty() {
             self.settle(false);
         }
         if self.counts > 0 {
             let mut state = self.queue.state.lock();
             state.under_way[self.class as usize] -= self.counts;
+            if is_background {
+                let now = (self.now)();
+                state.rests_until = now + (now.saturating_sub(self.began) * REST).min(REST_NS_MAX);
+            }
             if !state.waiting.is_empty() {
                 self.queue.ended.notify_all();
             }
@@ -403,6 +460,33 @@ mod tests {
         assert_eq!(most_at_once(&queue, &now), 2);
         let _under_way = queue.enter(&wanted(Class::SyncWrite, 4096), &now);
         assert_eq!(most_at_once(&queue, &now), 1, "beside one");
+    }
+
+    /// A scrub took the half of what readers did, and of what writers of a log did nine tenths.
+    #[test]
+    fn background_io_lets_the_device_go_beside_others() {
+        let queue = Queue::default();
+        let time = AtomicU64::new(1_000_000_000);
+        let now = || time.load(Relaxed);
+        let scrub = || queue.try_enter(&wanted(Class::Scrub, 1 << 20), &now);
+        let first = scrub().expect("nobody else is there");
+        assert!(scrub().is_some(), "a device of which nobody else wants anything is kept busy");
+        drop(first);
+        assert!(scrub().is_some());
+        drop(queue.enter(&wanted(Class::SyncRead, 4096), &now));
+        let turn = scrub().expect("one is always let in");
+        assert!(scrub().is_none(), "beside a reader one at a time");
+        time.fetch_add(1_000_000, Relaxed);
+        drop(turn);
+        time.fetch_add(2_900_000, Relaxed);
+        assert!(scrub().is_none(), "it had the device for 1 ms, and lets it go for 3");
+        time.fetch_add(100_000, Relaxed);
+        let turn = scrub().expect("it has let it go long enough");
+        time.fetch_add(1_000_000, Relaxed);
+        drop(turn);
+        assert!(scrub().is_none());
+        time.fetch_add(SOON_NS, Relaxed);
+        assert!(scrub().is_some(), "the reader is gone");
     }
 
     #[test]
