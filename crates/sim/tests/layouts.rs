@@ -9,7 +9,7 @@ use engine::vdev::{DraidColumns, NewLeaf};
 use sim::golden::{Compare, compare, open_images};
 use sim::places;
 use sim::scenario::{Layout, Rig, contents};
-use tarnfs::{ImportOptions, Pool};
+use tarnfs::{ImportOptions, Pool, Rewind};
 
 const SIZE: u64 = 96 << 20;
 /// An expansion of pools as small as these takes no longer.
@@ -146,6 +146,54 @@ fn an_expansion_goes_on_where_it_was() {
     rig.pool().engine().write_group().expect("a group");
     wait(&rig, "the rest");
     judge(&mut rig, "the rest");
+}
+
+/// The pool as it was in a group, or why it cannot be had.
+fn gone_back(rig: &Rig, txg: u64, read_only: bool) -> Result<(), String> {
+    let place = tempfile::tempdir().expect("a place");
+    for image in rig.images() {
+        let copied = std::process::Command::new("cp").arg("--sparse=always").arg(image).arg(place.path()).status();
+        assert!(copied.is_ok_and(|status| status.success()));
+    }
+    let options = ImportOptions { read_only, force: true, rewind: Rewind::To(txg), ..ImportOptions::default() };
+    let pool = Pool::import(&[place.path().to_owned()], "tank", options).map_err(|error| error.to_string())?;
+    let report = pool.check(true, &|_| ()).expect("a check");
+    assert!(report.is_clean(), "{txg}: {:?}", report.findings);
+    pool.export().map_err(|error| error.to_string())
+}
+
+/// What an uberblock from before sectors were moved leads to is not where it was, and is not taken for the pool, though much of it can be read.
+#[test]
+fn nobody_goes_back_to_before_sectors_were_moved() {
+    let tunables = Tunables::default();
+    let mut rig = Rig::create_with(Layout { parity: 1, sides: 3, ashift: 9, bytes: SIZE, ..Layout::default() }, &[("compression", "off")], tunables.clone());
+    let limit = |bytes: u64| tunables.parameters.set(Parameter::ExpandBytesMax, &bytes.to_string()).unwrap();
+    (1..6).for_each(|seed| work(&mut rig, seed));
+    let before = rig.pool().engine().uberblock().txg;
+    limit(1);
+    expand(&rig, "e0.img");
+    (0..6).for_each(|_| rig.pool().engine().write_group().expect("a group"));
+    let resting = rig.pool().engine().uberblock();
+    assert_ne!(resting.raidz_reflow.offset(), 0, "the first sectors are moved");
+    assert!(!is_done(&rig));
+    rig.actor("tank").file("last", &contents(77, 5000, 0));
+    rig.sync();
+    rig.export();
+    for read_only in [true, false] {
+        let refused = gone_back(&rig, before, read_only).expect_err("to before it began");
+        assert!(refused.contains("moved since"), "{refused}");
+        gone_back(&rig, resting.txg, read_only).expect("nothing was moved since then");
+    }
+    rig.import();
+    limit(0);
+    rig.pool().engine().write_group().expect("a group");
+    wait(&rig, "the rest");
+    rig.export();
+    for (txg, what) in [(before, "to before it began"), (resting.txg, "to its middle")] {
+        gone_back(&rig, txg, true).expect_err(what);
+    }
+    rig.import();
+    judge(&mut rig, "the end");
 }
 
 #[test]

@@ -10,6 +10,11 @@
 //! A pool may have been given another guid, and the power gone in the middle: some devices have labels with the new one, and of no group that
 //! was to make it true is there an uberblock. Then a label counts that a device had before, and has still (see [`crate::vdev::label`]).
 //!
+//! # Sectors that were moved
+//! An uberblock says how far the sectors of a RAID-Z that is being expanded were moved, and there is one place for each. So a state from before a move
+//! is there no more, whatever its checksums let one hope: OpenZFS takes no uberblock that says something else than the newest does
+//! ([`Candidate::has_moved_since`]). When all is moved uberblocks say nothing again; then the label has the group in which that was.
+//!
 //! # Path
 //! Called with opened devices; opening them, and looking for them, is `disk`'s.
 
@@ -57,6 +62,8 @@ pub struct Candidate {
     pub missing_tops: Vec<u64>,
     /// The newest txg that is on the devices, even when an older one was asked for.
     pub newest_txg: u64,
+    /// Since this state sectors of a RAID-Z have been moved for another device: what it leads to is not where it says.
+    pub has_moved_since: bool,
 }
 
 struct Scanned {
@@ -188,9 +195,10 @@ fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate>
     let mut uberblocks: Vec<Uberblock> = scanned.iter().flat_map(|s| s.uberblocks.iter().cloned()).collect();
     uberblocks.sort_by(|a, b| b.compare_age(a));
     uberblocks.dedup();
-    let newest_txg = uberblocks.first()?.txg;
+    let (newest_txg, newest_reflow) = uberblocks.first().map(|newest| (newest.txg, newest.raidz_reflow))?;
     uberblocks.retain(|uberblock| uberblock.txg <= txg_max);
-    let txg = uberblocks.first()?.txg;
+    let (txg, reflow) = uberblocks.first().map(|chosen| (chosen.txg, chosen.raidz_reflow))?;
+    let has_moved_since = txg < newest_txg && (reflow != newest_reflow || txg < scanned.iter().filter_map(last_expansion).max().unwrap_or(0));
     let mut devices: BTreeMap<u64, FoundDevice> = BTreeMap::new();
     for found in scanned {
         let Some(config) = found.labels.config(txg).or(found.labels.newest_config()).cloned() else { continue };
@@ -218,7 +226,13 @@ fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate>
     let holes = newest.config.u64_array("hole_array").unwrap_or(&[]).to_vec();
     let (vdev_tree, missing_tops) = assemble_tree(pool, devices.values(), tops_expected, &holes);
     let devices = devices.into_values().filter(|device| vdev_tree.find(device.guid).is_some()).collect();
-    Some(Candidate { config, devices, vdev_tree, uberblocks, missing_tops, newest_txg })
+    Some(Candidate { config, devices, vdev_tree, uberblocks, missing_tops, newest_txg, has_moved_since })
+}
+
+/// The txg in which the last expansion of a device's vdev ended, by its newest label.
+fn last_expansion(scanned: &Scanned) -> Option<u64> {
+    let tree = scanned.labels.newest_config()?.nvlist("vdev_tree")?;
+    tree.u64_array(key::EXPAND_TXGS)?.iter().copied().max()
 }
 
 /// The tree of the newest description of each top-level vdev, and the numbers of those without any.

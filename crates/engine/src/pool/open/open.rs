@@ -157,6 +157,10 @@ pub(in crate::pool) fn open_split(candidate: &Candidate, options: OpenOptions, g
 
 fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -> Result<Arc<Pool>> {
     candidate.config.check_features_for_read()?;
+    if candidate.has_moved_since {
+        let txg = candidate.uberblock().txg;
+        bail!(Corrupt, "its state in txg {txg} is gone: sectors of a RAID-Z that got a device more have been moved since");
+    }
     let uberblock = candidate.uberblock().clone();
     let vdevs = Arc::new(candidate.open_tree()?);
     vdevs.set_reflow(&uberblock);
