@@ -95,10 +95,6 @@ struct Machine {
 
 /// Groups are written often.
 const OFTEN_NS: u64 = 20_000_000;
-/// Groups are written when somebody asks for it. A group without changes is not written, and yet what was freed comes nearer to its use with it: the state before the newest
-/// one may be written over by the group after a few such (OpenZFS does the same), which says nothing about trimming.
-const ON_DEMAND_NS: u64 = 3_600_000_000_000;
-
 fn tunables(txg_timeout_ns: u64) -> Tunables {
     let tunables = Tunables { cache_bytes_max: 32 << 20, txg_timeout_ns, ..Tunables::default() };
     // Small pieces, and each metaslab often.
@@ -221,7 +217,7 @@ fn nothing_is_touched_that_somebody_needs() {
         Layout { tops: 1, sides: 6, parity: 1, bytes: 112 << 20, ashift: 12 },
     ] {
         let what = format!("{layout:?}");
-        let (machine, pool) = Machine::create(layout, Duration::ZERO, ON_DEMAND_NS);
+        let (machine, pool) = Machine::create(layout, Duration::ZERO, OFTEN_NS);
         pool.engine().set_properties(vec![("autotrim".to_owned(), PropertyValue::Number(1))]).unwrap();
         let fs = pool.file_system("tank").unwrap();
         work(&fs, &mut random, 60);

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use engine::alloc::ClassKind;
 use engine::error::{Error, ErrorKind, Result};
 use engine::tunables::Tunables;
 use sim::scenario::{Layout, Rig, contents};
@@ -352,4 +353,64 @@ fn what_is_available_beside_a_reservation_is_what_can_be_written() {
         [fs, reserved].iter().for_each(|fs| fs.release_all());
         end(&mut rig, "beside a reservation");
     }
+}
+
+/// What waits to be used again.
+fn waiting(rig: &Rig) -> u64 {
+    rig.pool().engine().context.io.allocator().space_use(ClassKind::Normal).deferred
+}
+
+/// Freed space is used again only when two more uberblocks are on disk, so that the last two states before the newest are whole. Groups in which nothing changes
+/// have none, and let it wait: five of them used to give all of it out.
+#[test]
+fn groups_without_changes_do_not_bring_freed_space_nearer() {
+    const BYTES: u64 = 30 << 20;
+    let mut rig = Rig::create_with(
+        Layout { bytes: 512 << 20, ..Layout::default() },
+        &[("compression", "off")],
+        Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() },
+    );
+    let (fs, who) = (file_system(&rig, "tank"), Credentials::root());
+    let stat = make(&fs, "large", &who).unwrap();
+    write(&fs, stat.inode, BYTES as usize, &who).unwrap();
+    rig.sync();
+    fs.unlink(fs.root(), b"large").unwrap();
+    // What is left to free is freed with the groups.
+    let mut groups = 0;
+    while waiting(&rig) < BYTES {
+        rig.sync();
+        groups += 1;
+        assert!(groups < 10, "{} bytes wait", waiting(&rig));
+    }
+    let written = rig.pool().engine().uberblock().txg;
+    (0..5).for_each(|_| rig.sync());
+    assert_eq!(rig.pool().engine().uberblock().txg, written, "there was something to write");
+    assert!(waiting(&rig) >= BYTES, "{} bytes wait", waiting(&rig));
+    rig.pool().engine().write_group().unwrap();
+    assert!(waiting(&rig) >= BYTES, "{} bytes wait", waiting(&rig));
+    rig.pool().engine().write_group().unwrap();
+    assert!(waiting(&rig) < BYTES, "{} bytes wait", waiting(&rig));
+    fs.release_all();
+    drop(fs);
+    rig.export();
+    rig.check("afterwards");
+}
+
+/// A pool at rest most of whose room waits: whoever needs it has groups written, and need not wait for others to change something.
+#[test]
+fn room_that_waits_in_a_pool_at_rest_can_be_used() {
+    let rig = Rig::create_with(
+        Layout { bytes: 512 << 20, ..Layout::default() },
+        &[("compression", "off")],
+        Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() },
+    );
+    let (fs, who) = (file_system(&rig, "tank"), Credentials::root());
+    for _ in 0..3 {
+        let stat = make(&fs, "most", &who).unwrap();
+        write(&fs, stat.inode, 250 << 20, &who).unwrap();
+        rig.sync();
+        fs.unlink(fs.root(), b"most").unwrap();
+        rig.sync();
+    }
+    fs.release_all();
 }

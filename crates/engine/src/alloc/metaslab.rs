@@ -27,7 +27,7 @@ use crate::error::{ErrorKind, Result, Within};
 
 /// Txgs that can be allocating at one time: open, quiescing, syncing, and one to tell them apart.
 const TXG_SLOTS: usize = 4;
-/// Txgs for which freed space waits.
+/// Written txgs for which freed space waits.
 const DEFER_TXGS: usize = 2;
 /// How far behind the cursor room is looked for before a segment is picked by its size.
 const SEARCH_BYTES: u64 = 16 << 20;
@@ -83,6 +83,7 @@ struct State {
     freeing: RangeTree,
     keeping: RangeTree,
     freed: RangeTree,
+    /// What waits, the oldest first.
     deferred: [RangeTree; DEFER_TXGS],
     /// What is free and nobody may allocate: it is being filled, or given back to a device.
     withheld: RangeTree,
@@ -467,19 +468,24 @@ impl Metaslab {
         }
     }
 
-    /// The txg is on disk. What was freed two txgs ago can be used again; what this one freed starts to wait, unless
-    /// space is so short that `may_defer` is false. The caller holds [`Metaslab::exclude_load`].
-    pub fn sync_done(&self, txg: u64, may_defer: bool, header: Option<&SpaceMapHeader>) -> Result<SyncDone> {
+    /// The txg is over. If it `advances`, what was freed two such txgs ago can be used again; what this one freed starts to wait, unless space is so short
+    /// that `may_defer` is false. The caller holds [`Metaslab::exclude_load`].
+    pub fn sync_done(&self, txg: u64, (advances, may_defer): (bool, bool), header: Option<&SpaceMapHeader>) -> Result<SyncDone> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let freed = std::mem::take(&mut state.freed);
         let freed_bytes = freed.bytes();
-        let slot = &mut state.deferred[txg as usize % DEFER_TXGS];
-        let (waited, released_now) = if may_defer {
-            (std::mem::replace(slot, freed), RangeTree::new())
-        } else {
-            (std::mem::take(slot), freed)
-        };
+        let mut waited = RangeTree::new();
+        if advances {
+            waited = std::mem::take(&mut state.deferred[0]);
+            state.deferred.rotate_left(1);
+        }
+        let mut released_now = RangeTree::new();
+        match &mut state.deferred[DEFER_TXGS - 1] {
+            _ if !may_defer => released_now = freed,
+            newest if newest.is_empty() => *newest = freed,
+            newest => newest.add_all(&freed).within(|| self)?,
+        }
         if let Some(free) = &mut state.free {
             free.add_all(&waited).and_then(|()| free.add_all(&released_now)).within(|| self)?;
         }

@@ -17,11 +17,12 @@
 //!  ^ ^                        │                                                     │ free (syncing context)
 //!  │ └────── unallocate ──────┘                                                     v
 //!  │                                                                             freeing
-//!  │  sync_done, two txgs later            sync_done               begin_pass       │
+//!  │  sync_done, two written later           sync_done               begin_pass       │
 //!  └──────────────────────────── deferred <─────────── freed <─────────────────────┘
 //! ```
 //!
-//! Freed space waits for two more txgs, so that the pool can still be opened at one of the uberblocks before.  What a checkpoint
+//! Freed space waits for two more txgs that have an uberblock, so that the pool can still be opened at one of the uberblocks before. (OpenZFS counts
+//! txgs in which nothing changes, too, and has less to go back to.)  What a checkpoint
 //! has stays in use when it is freed, and is only noted down (`keeping`), until the checkpoint is discarded.
 //!
 //! # Invariants

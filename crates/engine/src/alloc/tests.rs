@@ -97,7 +97,7 @@ impl Pool {
             let group = self.allocator.group(vdev).unwrap();
             let metaslab = &group.metaslabs()[id as usize];
             let _excluded = metaslab.exclude_load();
-            let done = metaslab.sync_done(txg, may_defer, None).unwrap();
+            let done = metaslab.sync_done(txg, (true, may_defer), None).unwrap();
             group.count_sync_done(id, txg, done);
         }
         self.allocator.rebalance();

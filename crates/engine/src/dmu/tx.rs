@@ -96,7 +96,7 @@ impl From<Refusal> for Error {
 pub fn ask_for_room<T>(groups: &TxgGroups, mut ask: impl FnMut() -> Result<T, Refusal>) -> Result<T> {
     for _ in 0..GROUPS_WAITED_MAX {
         match ask() {
-            Err(Refusal::ForNow(_)) => groups.wait_synced(groups.open_txg())?,
+            Err(Refusal::ForNow(_)) => groups.wait_for_room()?,
             answer => return Ok(answer?),
         }
     }

@@ -50,6 +50,8 @@ pub struct TxgGroups {
     synced: AtomicU64,
     sync_wanted: AtomicU64,
     has_failed: AtomicBool,
+    /// Groups up to this one are written even if nothing has changed.
+    written_anyway: AtomicU64,
 }
 
 /// Membership of one group; the group is not synced before it is dropped. Where a panic drops it, it never is: the pool stops.
@@ -117,6 +119,7 @@ impl TxgGroups {
             synced: AtomicU64::new(synced),
             sync_wanted: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            written_anyway: AtomicU64::new(0),
         })
     }
 
@@ -312,6 +315,26 @@ impl TxgGroups {
         state.hastened = state.hastened.max(txg);
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Asks that groups up to `txg` be written even if nothing has changed.
+    pub fn write_anyway(&self, txg: Txg) {
+        self.written_anyway.fetch_max(txg, Ordering::AcqRel);
+    }
+
+    /// Whether `txg` is to be written even if nothing has changed.
+    pub fn is_written_anyway(&self, txg: Txg) -> bool {
+        self.written_anyway.load(Ordering::Acquire) >= txg
+    }
+
+    /// Waits until the open group is on disk, also if nothing has changed: with it freed space comes nearer to its use.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn wait_for_room(&self) -> Result<()> {
+        let txg = self.open_txg();
+        self.write_anyway(txg);
+        self.wait_synced(txg)
     }
 
     /// The newest group that was asked for ([`TxgGroups::kick`]); 0: none.

@@ -99,7 +99,7 @@ pub(super) fn pause_log(writer: &GroupWriter, top: &TopVdev) -> Result<Arc<Group
 fn empty_log(writer: &GroupWriter, group: &Group) -> Result<()> {
     let _logs = begin_logs_anew(&writer.layers().dsl)?;
     for passed in 1..=GROUPS_MAX {
-        writer.sync_all()?;
+        writer.write_group()?;
         if passed >= GROUPS_MIN && check_empty(group).is_ok() {
             return Ok(());
         }

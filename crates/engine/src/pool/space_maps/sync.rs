@@ -332,14 +332,16 @@ impl SpaceMaps {
         self.all_vdevs().iter().any(|maps| maps.group.has_changes(txg))
     }
 
-    /// The txg is on disk: what it freed begins to wait, what waited long enough can be used again.
-    /// `may_defer` is false when space is so short that freed space must be usable at once.
+    /// The txg is over: what it freed begins to wait, what waited long enough can be used again. What waits does so for txgs that are on disk, not for
+    /// those in which nothing changed and that no uberblock tells of (`is_written`): else fewer of the last uberblocks than two would be left whole.
+    /// `may_defer` is false when space is so short that freed space must be usable at once; then time passes in any case.
     ///
     /// # Errors
     /// What was written contradicts what is in memory.
-    pub fn sync_done(&self, txg: u64, may_defer: bool) -> Result<()> {
+    pub fn sync_done(&self, txg: u64, is_written: bool, may_defer: bool) -> Result<()> {
         self.log.lock().end(txg);
-        // In a txg that wrote nothing no pass has come by, but time passes all the same for what waits.
+        let waiting = (is_written || !may_defer, may_defer);
+        // In a txg that wrote nothing no pass has come by.
         for maps in self.all_vdevs() {
             self.touched.lock().extend(maps.group.take_dirty(txg).into_iter().map(|id| (maps.vdev(), id)));
         }
@@ -358,7 +360,7 @@ impl SpaceMaps {
             }
             slot.synced_length = slot.map.as_ref().map_or(0, SpaceMap::length);
             let header = slot.map.as_ref().map(|map| &map.header);
-            let done = metaslab.sync_done(txg, may_defer, header)?;
+            let done = metaslab.sync_done(txg, waiting, header)?;
             maps.group.count_sync_done(id, txg, done);
         }
         self.all_vdevs().iter().for_each(|maps| maps.group.forget_taken(txg));

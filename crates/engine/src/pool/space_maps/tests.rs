@@ -268,7 +268,7 @@ impl Pool {
             pass += 1;
             assert!(pass < 30, "txg {} does not converge", self.txg);
         }
-        self.space_maps.sync_done(self.txg, true).unwrap();
+        self.space_maps.sync_done(self.txg, true, true).unwrap();
         self.txg += 1;
         pass
     }

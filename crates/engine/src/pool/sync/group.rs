@@ -70,7 +70,7 @@ impl GroupWriter {
 
     /// Whether writing `txg` would change anything.
     fn has_work(&self, txg: Txg) -> Result<bool> {
-        Ok(self.written_anyway.load(Ordering::Acquire) >= txg
+        Ok(self.layers.context.groups.is_written_anyway(txg)
             || self.layers.dsl.is_dirty(txg)
             || self.layers.dsl.has_tasks(txg)
             || self.configuration.is_dirty()
@@ -90,7 +90,7 @@ impl GroupWriter {
         // Also if there is nothing to write: the log may write for the next ones.
         self.layers.vdevs.set_writing_txg(txg);
         if !self.has_work(txg)? {
-            return self.group_done(txg);
+            return self.group_done(txg, false);
         }
         let frees = Mutex::new(Vec::new());
         let mut pass = 0;
@@ -106,7 +106,7 @@ impl GroupWriter {
             }
         }
         self.commit(txg)?;
-        self.group_done(txg)
+        self.group_done(txg, true)
     }
 
     fn is_written(&self, txg: Txg) -> bool {
@@ -227,19 +227,22 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Freed space waits two groups before it is used again, unless there is hardly any other.
+    /// Freed space waits two written groups before it is used again, unless there is hardly any other.
     fn may_defer(&self) -> bool {
         let allocator = self.layers.context.io.allocator();
         let normal = allocator.open_space(ClassKind::Normal);
         normal.free() > slop_bytes(normal.space, allocator.embedded_log_bytes())
     }
 
-    /// The group is on disk: what it held in memory goes.
-    fn group_done(&self, txg: Txg) -> Result<()> {
+    /// The group is on disk, or there was nothing to write: what it held in memory goes.
+    fn group_done(&self, txg: Txg, is_written: bool) -> Result<()> {
         detach::let_go(self);
-        self.released.fetch_max(txg, Ordering::AcqRel);
+        let may_defer = self.may_defer();
+        if is_written || !may_defer {
+            self.released.fetch_max(txg, Ordering::AcqRel);
+        }
         if let Some(maps) = &self.layers.space_maps {
-            maps.sync_done(txg, self.may_defer())?;
+            maps.sync_done(txg, is_written, may_defer)?;
         }
         self.layers.dsl.clear_in_flight(txg);
         self.layers.context.cache.end_rewrites();

@@ -56,8 +56,6 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) expansion: Expansion,
     /// Vdevs that are being removed, and maps of those that were.
     pub(super) removals: Removals,
-    /// Groups up to this one are written even if nothing has changed.
-    pub(super) written_anyway: AtomicU64,
 }
 
 impl GroupWriter {
@@ -79,7 +77,6 @@ impl GroupWriter {
             released,
             expansion: Expansion::default(),
             removals: Removals::default(),
-            written_anyway: AtomicU64::new(0),
         }
     }
 
@@ -113,8 +110,8 @@ impl GroupWriter {
         &self.works
     }
 
-    /// Whether what is free was free in the last two groups, too, that are on disk. Groups that change nothing are not written, and yet what was freed
-    /// comes free with them; and what was freed in the last groups before an import does not wait any more.
+    /// Whether what is free was free in the last two groups, too, that are on disk. What was freed in the last groups before an import does not wait any
+    /// more; and where space is short what was freed comes free at once, and with groups that are not written.
     pub(in crate::pool) fn is_settled(&self) -> bool {
         self.uberblock.lock().txg >= self.released.load(Ordering::Acquire)
     }
@@ -156,7 +153,8 @@ impl GroupWriter {
     pub(in crate::pool) fn refresh_space(&self) {
         let allocator = self.layers.context.io.allocator();
         let normal = allocator.data_use(ClassKind::Normal);
-        let used = |class| if self.layers.is_read_only() { 0 } else { allocator.data_use(class).allocated };
+        let in_use = |class| allocator.data_use(class).allocated.saturating_sub(allocator.data_use(class).deferred);
+        let used = |class| if self.layers.is_read_only() { 0 } else { in_use(class) };
         let elsewhere = [ClassKind::Special, ClassKind::Dedup].map(used);
         let waiting = self.deferred.and_then(|list| list.space(&self.layers.dsl.meta).ok());
         self.layers.dsl.set_pool_space(PoolSpace {
@@ -185,7 +183,7 @@ impl GroupWriter {
     /// # Errors
     /// What stopped the pool.
     pub(in crate::pool) fn write_group(&self) -> Result<()> {
-        self.written_anyway.fetch_max(self.layers.context.groups.open_txg(), Ordering::AcqRel);
+        self.layers.context.groups.write_anyway(self.layers.context.groups.open_txg());
         self.sync_all()
     }
 

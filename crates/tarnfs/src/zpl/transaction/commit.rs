@@ -61,8 +61,7 @@ impl Transaction {
                 Err(Refusal::ForNow(_)) if waits < WAITS_MAX => {
                     drop(alone);
                     waits += 1;
-                    let groups = &fs.objset.context().groups;
-                    groups.wait_synced(groups.open_txg())?;
+                    fs.objset.context().groups.wait_for_room()?;
                     continue;
                 }
                 answer => answer?,
