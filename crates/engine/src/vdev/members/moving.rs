@@ -27,12 +27,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How often a mover looks whether it takes too long.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// So often.
-const LOOKS_MAX: usize = 100;
+/// So long a mover waits for I/Os, however many end meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the sectors of a vdev are, and which are being used.
 #[derive(Debug, Default)]
@@ -137,6 +135,7 @@ impl Moves {
     }
 
     /// Keeps I/Os of a range away, as soon as there are none. `None`: there were some all the time.
+    #[allow(clippy::disallowed_methods)] // how long others are waited for changes nothing of what is written
     pub fn begin(&self, range: Range<u64>) -> Option<Moving<'_>> {
         self.is_watched.store(true, SeqCst);
         let mut state = self.state.lock();
@@ -144,12 +143,15 @@ impl Moves {
             return None;
         }
         state.moving = Some(range.clone());
-        for _ in 0..LOOKS_MAX {
+        let end = Instant::now() + PATIENCE;
+        loop {
             if self.counted.load(SeqCst) == 0 && !state.held.values().any(|held| overlaps(held, &range)) {
                 state.is_moving = true;
                 return Some(Moving { moves: self });
             }
-            self.changed.wait_for(&mut state, LOOK_EVERY);
+            if self.changed.wait_until(&mut state, end).timed_out() {
+                break;
+            }
         }
         state.moving = None;
         self.changed.notify_all();
@@ -242,7 +244,7 @@ mod tests {
         let third = enter(&moves, 200..300).1;
         assert_eq!((moves.counted.load(SeqCst), moves.state.lock().held.len()), (2, 1));
         drop(first);
-        std::thread::sleep(2 * LOOK_EVERY);
+        std::thread::sleep(Duration::from_millis(100));
         assert!(!mover.is_finished(), "the counted I/O may be of its range");
         drop(second);
         assert!(mover.join().unwrap());
@@ -257,6 +259,22 @@ mod tests {
         moves.begin(0..1).unwrap().set(Some(Reflow { synced: 0, moved: 0, in_scratch: false }));
         moves.rest();
         assert!(moves.is_watched.load(SeqCst) && enter(&moves, 0..1).0.is_some());
+    }
+
+    /// A mover was waked by each I/O that ended, and took a hundred of those for five seconds: under load it found everything in use for ever.
+    #[test]
+    fn a_mover_waits_for_some_time_however_often_it_is_waked() {
+        let moves = Arc::new(Moves::default());
+        drop(moves.begin(0..1).unwrap());
+        let held = enter(&moves, 0..10).1;
+        let moving = moves.clone();
+        let mover = std::thread::spawn(move || moving.begin(0..10).map(drop).is_some());
+        for _ in 0..500 {
+            std::thread::sleep(Duration::from_micros(200));
+            drop(enter(&moves, 100..110));
+        }
+        drop(held);
+        assert!(mover.join().unwrap());
     }
 
     /// Threads use cells while a mover comes, takes some, and rests: a thread that has a cell is alone with it.
