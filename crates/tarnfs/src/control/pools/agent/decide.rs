@@ -34,7 +34,8 @@ pub(super) fn is_covered(tree: &VdevConfig, guid: u64, is_open: &dyn Fn(u64) -> 
     while let Some(group) = tree.parent_of(inner) {
         let is_pair = matches!(group.kind, VdevKind::Replacing | VdevKind::Spare);
         let mut others = group.children.iter().filter(|child| child.guid != inner);
-        let is_there = |other: &VdevConfig| other.kind == VdevKind::DraidSpare || other.leaves().iter().any(|leaf| is_open(leaf.guid));
+        // A distributed spare has no device of its own.
+        let is_there = |other: &VdevConfig| other.leaves().iter().any(|leaf| leaf.kind == VdevKind::DraidSpare || is_open(leaf.guid));
         if is_pair && others.any(is_there) {
             return true;
         }
@@ -84,5 +85,10 @@ mod tests {
         assert!(covered(3, &[4]) && covered(3, &[5]) && !covered(3, &[2]), "what replaces it, or the spare of both");
         assert!(!covered(5, &[2]) && covered(5, &[3]), "a spare that fails is replaced, unless its device is back");
         assert!(covered(9, &[]), "a log");
+        // A distributed spare took the place of a spare that failed: it stands in for the device, too.
+        let nested = group(VdevKind::Spare, 23, vec![disk(11), VdevConfig::new(VdevKind::DraidSpare, 0, 12)]);
+        let spared = group(VdevKind::Spare, 22, vec![disk(10), nested]);
+        let tree = group(VdevKind::Root, 1, vec![group(VdevKind::Draid, 10, vec![disk(2), spared])]);
+        assert!(is_covered(&tree, 10, &|_| false) && is_covered(&tree, 11, &|_| false));
     }
 }
