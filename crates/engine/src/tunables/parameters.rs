@@ -70,6 +70,7 @@ pub enum Parameter {
     NoteTxgTime,
     FlushTxgTime,
     ScrubErrorBlocks,
+    SlowIoMs,
 }
 
 use Parameter::*;
@@ -77,7 +78,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 56;
+const COUNT: usize = 57;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -137,6 +138,7 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (NoteTxgTime, "spa_note_txg_time", 1..=u32::MAX as u64),
     (FlushTxgTime, "spa_flush_txg_time", 1..=u32::MAX as u64),
     (ScrubErrorBlocks, "zfs_scrub_error_blocks_per_txg", 1..=1 << 20),
+    (SlowIoMs, "zio_slow_io_ms", 0..=86_400_000),
 ];
 
 impl Parameter {
@@ -253,6 +255,7 @@ impl Tunables {
             RebuildMaxSegment => 1 << 20,
             NoteTxgTime | FlushTxgTime => 600,
             ScrubErrorBlocks => 1 << 12,
+            SlowIoMs => 30_000,
             RemovalSuspendProgress => 0,
             RemoveMaxSegment => 16 << 20,
             RemovalMaxSpan => 32 << 10,

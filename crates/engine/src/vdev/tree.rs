@@ -444,6 +444,7 @@ fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStat
         read_errors: number(|leaf| &leaf.stats.read_errors),
         write_errors: number(|leaf| &leaf.stats.write_errors),
         checksum_errors: number(|leaf| &leaf.stats.checksum_errors),
+        slow_ios: leaf.map_or(0, |leaf| leaf.traffic.slow()),
         scan_processed: number(|leaf| &leaf.stats.scan_processed),
         rebuild_processed: number(|leaf| &leaf.stats.rebuild_processed),
         self_healed: number(|leaf| &leaf.stats.self_healed),

@@ -47,7 +47,7 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
 }
 
 /// Settings of vdevs that are kept, and do nothing.
-const IDLE: [&str; 8] = ["failfast", "checksum_n", "checksum_t", "io_n", "io_t", "slow_io_n", "slow_io_t", "slow_io_events"];
+const IDLE: [&str; 2] = ["failfast", "slow_io_events"];
 
 fn set_of_vdev(session: &mut Session<'_>, pair: &str, name: &str, vdev: &str) -> Outcome {
     let Some((property, value)) = settings::split(pair) else {

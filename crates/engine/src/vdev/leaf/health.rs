@@ -101,6 +101,8 @@ pub struct VdevStatus {
     pub read_errors: u64,
     pub write_errors: u64,
     pub checksum_errors: u64,
+    /// Requests that took too long.
+    pub slow_ios: u64,
     pub scan_processed: u64,
     /// Bytes that the last rebuild wrote here.
     pub rebuild_processed: u64,

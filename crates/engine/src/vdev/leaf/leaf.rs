@@ -394,6 +394,7 @@ impl Leaf {
     /// The limits of the pool.
     pub(in crate::vdev) fn set_limits(&self, limits: &Tunables) {
         self.queue.set_limits(limits);
+        self.traffic.set_limits(limits);
     }
 
     /// I/Os that wait for their turn.
@@ -597,6 +598,7 @@ impl Leaf {
         for counter in [&self.stats.read_errors, &self.stats.write_errors, &self.stats.checksum_errors] {
             counter.store(0, Relaxed);
         }
+        self.traffic.forget_slow();
         if self.state() == VdevState::Degraded {
             self.set_state(VdevState::Online, Reason::None);
         }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::host::HostRef;
 use crate::sync::Executor;
+use crate::tunables::{Parameter, Tunables};
 
 /// Buckets of times: the last begins at 69 seconds.
 const WAIT_BUCKETS: usize = 37;
@@ -74,6 +75,7 @@ const SLOW_NS: u64 = 500_000;
 const TURNS_NS: u64 = 3_000_000;
 /// Even a fast device takes so long for a byte.
 const BYTE_NS: u64 = 1;
+const MILLISECOND_NS: u64 = 1_000_000;
 
 /// What requests take lately, in nanoseconds: the mean of the last ones, of which newer ones count more. Racing notes may lose one another.
 #[derive(Default)]
@@ -105,6 +107,10 @@ pub struct Traffic {
     reads: Pace,
     writes: Pace,
     flushes: Pace,
+    /// Says what is slow. Without it, nothing is.
+    limits: OnceLock<Tunables>,
+    /// Requests that were slow.
+    slow: AtomicU64,
 }
 
 /// A request under way. Dropped, it is done.
@@ -113,6 +119,7 @@ pub(in crate::vdev) struct UnderWay<'a> {
     pace: Option<&'a Pace>,
     bytes: u64,
     clock: Option<(&'a HostRef, u64)>,
+    traffic: &'a Traffic,
 }
 
 impl Drop for UnderWay<'_> {
@@ -121,6 +128,7 @@ impl Drop for UnderWay<'_> {
         if let Some((host, begun)) = self.clock {
             let took = host.now_ns().saturating_sub(begun);
             count(&self.counters.wait, took);
+            self.traffic.note_slow(took);
             if let Some(pace) = self.pace {
                 pace.note(took.saturating_sub(self.bytes.saturating_mul(BYTE_NS)));
             }
@@ -134,6 +142,28 @@ impl Traffic {
         let _ = self.clock.set(host.clone());
     }
 
+    /// What is slow is known from now on.
+    pub(in crate::vdev) fn set_limits(&self, limits: &Tunables) {
+        let _ = self.limits.set(limits.clone());
+    }
+
+    fn note_slow(&self, took: u64) {
+        let is_slow = |limits: &Tunables| took >= limits.now(Parameter::SlowIoMs).saturating_mul(MILLISECOND_NS);
+        if took >= MILLISECOND_NS && self.limits.get().is_some_and(is_slow) {
+            self.slow.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Requests that took longer than the parameter `zio_slow_io_ms` says.
+    pub fn slow(&self) -> u64 {
+        self.slow.load(Relaxed)
+    }
+
+    /// They are forgotten.
+    pub(in crate::vdev) fn forget_slow(&self) {
+        self.slow.store(0, Relaxed);
+    }
+
     /// A request of `blocks` blocks begins.
     pub(in crate::vdev) fn begin(&self, kind: RequestKind, bytes: usize, blocks: usize) -> UnderWay<'_> {
         let counters = &self.kinds[kind as usize];
@@ -144,7 +174,7 @@ impl Traffic {
             RequestKind::LogWrite | RequestKind::Write => Some(&self.writes),
             RequestKind::Trim => None,
         };
-        UnderWay { counters, pace, bytes: bytes as u64, clock: self.clock.get().map(|host| (host, host.now_ns())) }
+        UnderWay { counters, pace, bytes: bytes as u64, clock: self.clock.get().map(|host| (host, host.now_ns())), traffic: self }
     }
 
     /// Does a flush, and measures what it takes.
@@ -236,5 +266,20 @@ mod tests {
         drop(traffic.begin(RequestKind::Read, 512, 1));
         assert_eq!(traffic.of(RequestKind::Read).wait.iter().sum::<u64>(), 1);
         assert!(traffic.of(RequestKind::LogWrite).single.is_empty());
+    }
+
+    #[test]
+    fn what_takes_longer_than_the_limit_is_slow() {
+        let (traffic, limits) = (Traffic::default(), Tunables::default());
+        traffic.note_slow(60_000 * MILLISECOND_NS);
+        assert_eq!(traffic.slow(), 0, "nobody has said what is slow");
+        traffic.set_limits(&limits);
+        [29_999, 30_000, 31_000].map(|milliseconds| traffic.note_slow(milliseconds * MILLISECOND_NS));
+        assert_eq!(traffic.slow(), 2);
+        limits.parameters.set(Parameter::SlowIoMs, "5").unwrap();
+        [4, 6].map(|milliseconds| traffic.note_slow(milliseconds * MILLISECOND_NS));
+        assert_eq!(traffic.slow(), 3);
+        traffic.forget_slow();
+        assert_eq!(traffic.slow(), 0);
     }
 }

@@ -34,7 +34,7 @@ use engine::vdev::{Leaf, VdevConfig, VdevKind, VdevState, key};
 use parking_lot::Mutex;
 
 use self::decide::{Condition, condition, is_covered};
-use self::diagnosis::Trouble;
+use self::diagnosis::{Errors, Limits, Trouble};
 use self::places::Identity;
 use super::Imported;
 use super::beside::{Beside, Table};
@@ -77,8 +77,8 @@ pub(crate) struct Agent {
 /// What it knows of one device.
 #[derive(Default)]
 struct Known {
-    /// Requests and checksums that failed, as of the last time.
-    errors: [u64; 2],
+    /// Requests and checksums that failed, and requests that were slow, as of the last time.
+    errors: [u64; 3],
     trouble: Trouble,
     /// How it was when a spare was sought for it last.
     spared: Option<VdevState>,
@@ -175,7 +175,7 @@ fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> 
     for leaf in &leaves {
         let Some(described) = tree.find(leaf.guid()) else { continue };
         let known = devices.entry(leaf.guid()).or_default();
-        if let Some(how) = known.note_errors(leaf, now_ns) {
+        if let Some(how) = known.note_errors(leaf, now_ns, || limits_of(engine, &tree, leaf.guid())) {
             actions.push(Action::Stop(leaf.guid(), how));
         }
         match condition(leaf.state(), described) {
@@ -203,19 +203,37 @@ fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> 
 }
 
 impl Known {
-    fn note_errors(&mut self, leaf: &Leaf, now_ns: u64) -> Option<Stopped> {
+    fn note_errors(&mut self, leaf: &Leaf, now_ns: u64, limits: impl FnOnce() -> Limits) -> Option<Stopped> {
         let stats = &leaf.stats;
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let now = [count(&stats.read_errors) + count(&stats.write_errors), count(&stats.checksum_errors)];
+        let now = [count(&stats.read_errors) + count(&stats.write_errors), count(&stats.checksum_errors), leaf.traffic.slow()];
         // Cleared: what was before does not count.
         if now.iter().zip(self.errors).any(|(now, before)| *now < before) {
             self.trouble = Trouble::default();
         }
-        let [requests, checksums] = [0, 1].map(|index| now[index].saturating_sub(self.errors[index]));
+        let [requests, checksums, slow] = [0, 1, 2].map(|index| now[index].saturating_sub(self.errors[index]));
         self.errors = now;
+        // Time alone makes nothing too much.
+        if requests + checksums + slow == 0 {
+            return None;
+        }
         // What is not used makes no more errors that matter.
-        self.trouble.note(now_ns, requests, checksums).filter(|_| leaf.is_open())
+        self.trouble.note(now_ns, Errors { requests, checksums, slow }, &limits()).filter(|_| leaf.is_open())
     }
+}
+
+/// What is too much for a device: its own properties say so, or those of the nearest vdev above it.
+fn limits_of(engine: &Pool, tree: &VdevConfig, guid: u64) -> Limits {
+    let stored = engine.stored_vdev_properties().unwrap_or_default();
+    let mut path = vec![guid];
+    while let Some(above) = path.last().and_then(|guid| tree.parent_of(*guid)) {
+        path.push(above.guid);
+    }
+    let of = |vdev: &u64, name: &str| {
+        let (_, set) = stored.iter().find(|(other, _)| other == vdev)?;
+        set.iter().find(|(known, _)| known == name).map(|(_, value)| value.number())
+    };
+    Limits::new(|name| path.iter().find_map(|vdev| of(vdev, name)))
 }
 
 /// The spares that could come in for a device, smallest first; `None`: one of them is on its way in elsewhere, and may not stay there. Before all others come the distributed
