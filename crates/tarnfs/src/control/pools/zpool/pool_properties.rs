@@ -11,7 +11,7 @@ use super::create::{PoolSettings, When};
 use super::cachefile;
 use crate::control::pools::beside::{self, Table};
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
-use crate::control::{PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
+use crate::control::{AllocationClass, PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
 
 /// Nothing is deduplicated or cloned: 1.00x.
 const RATIO_NONE: u64 = 100;
@@ -178,7 +178,11 @@ impl View<'_> {
             "freeing" => self.hidden_dir("$FREE")?,
             "leaked" => self.hidden_dir("$LEAK")?,
             "checkpoint" => self.status.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.space),
-            "expandsize" | "dedupcached" => 0,
+            "expandsize" => {
+                let tops = self.status.root.children.iter().filter(|top| top.class == AllocationClass::Normal);
+                tops.map(|top| top.stats.expandable).sum()
+            }
+            "dedupcached" => 0,
             "last_scrubbed_txg" => engine.last_scrubbed_txg()?,
             "readonly" => engine.is_read_only().into(),
             "maxblocksize" => BLOCK_BYTES_MAX,

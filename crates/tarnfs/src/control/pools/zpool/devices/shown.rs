@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use engine::alloc::ClassKind;
-use engine::vdev::{self, Reason, VdevConfig, key};
+use engine::vdev::{self, Leaf, Reason, TopVdev, VdevConfig, key};
 use ondisk::label;
 
 use super::leaf_work;
 use crate::Pool;
 use crate::control::scan::{LeafStatus, tree_status};
-use crate::control::{AllocationClass, Requests, VdevAux, VdevState, VdevStats, VdevStatus};
+use crate::control::{AllocationClass, Requests, VdevAux, VdevKind, VdevState, VdevStats, VdevStatus};
 
 pub(super) fn state_of(state: vdev::VdevState) -> VdevState {
     match state {
@@ -59,6 +59,7 @@ fn leaf_status(status: &vdev::VdevStatus) -> LeafStatus {
         read_errors: status.read_errors,
         write_errors: status.write_errors,
         checksum_errors: status.checksum_errors,
+        slow_ios: status.slow_ios,
         scan_processed: status.scan_processed,
         rebuild_processed: status.rebuild_processed,
         self_healed: status.self_healed,
@@ -136,11 +137,42 @@ fn add_space(pool: &Pool, top: &mut VdevStatus, config: &VdevConfig) {
     set_class(top, class);
     let space = group.space_use();
     let stats = &mut top.stats;
-    (stats.space, stats.allocated, stats.deflated_space) = (space.space, space.allocated, space.space);
+    // What waits to be used again is free to a user: of a pool at rest it waits until more is written.
+    (stats.space, stats.allocated, stats.deflated_space) = (space.space, space.allocated.saturating_sub(space.deferred), space.space);
     stats.fragmentation = Some(group.fragmentation());
     // The maps of a pool that has stopped may not be there any more.
     stats.checkpoint_space = pool.engine().checkpoint_bytes(config.number(key::TOP_ZAP)).unwrap_or(0);
     set_replacement_size(top, space.space);
+    if let Some(vdev) = pool.engine().vdevs.data_tops().into_iter().find(|vdev| vdev.id() == config.id) {
+        set_expandable(&vdev, top);
+    }
+}
+
+/// What devices have grown by and is not used: whole metaslabs, of a vdev and of each of its devices.
+fn set_expandable(vdev: &TopVdev, top: &mut VdevStatus) {
+    let leaves = vdev.leaves();
+    let whole = |bytes: u64| bytes >> vdev.metaslab_shift() << vdev.metaslab_shift();
+    let beyond = |bytes: u64| whole(vdev.layout().asize_of(bytes).saturating_sub(vdev.asize()));
+    let sizes: Vec<(u64, u64)> = leaves.iter().filter(|leaf| leaf.is_open()).map(|leaf| (leaf.guid(), bytes_for_data(leaf))).collect();
+    top.stats.expandable = sizes.iter().map(|(_, bytes)| beyond(*bytes)).min().unwrap_or(0);
+    // Of columns each has its part.
+    let parts = if matches!(top.kind, VdevKind::Raidz { .. } | VdevKind::Draid { .. }) { leaves.len().max(1) as u64 } else { 1 };
+    set_expandable_of_devices(&mut top.children, &|guid| sizes.iter().find(|(other, _)| *other == guid).map_or(0, |(_, bytes)| whole(beyond(*bytes) / parts)));
+}
+
+fn set_expandable_of_devices(children: &mut [VdevStatus], of: &dyn Fn(u64) -> u64) {
+    for child in children {
+        if child.children.is_empty() {
+            child.stats.expandable = of(child.guid);
+        }
+        set_expandable_of_devices(&mut child.children, of);
+    }
+}
+
+/// The bytes of a device for data. A file may have grown since it was opened; a device is not asked again.
+fn bytes_for_data(leaf: &Leaf) -> u64 {
+    let grown = std::fs::metadata(leaf.name()).ok().filter(std::fs::Metadata::is_file).map_or(0, |found| found.len());
+    label::data_bytes(label::usable_bytes(grown.max(leaf.device_bytes()))).unwrap_or(0)
 }
 
 /// The size that whatever takes the place of a vdev must have: of a device, with its labels.
