@@ -27,7 +27,9 @@ cargo xtask oracle vm [WORD|DIR...]  pools of ours in every state (those whose n
                                      directories of images) go to the kernel module and come back; a table (an hour)
 cargo xtask oracle streams           streams of ours, of every kind, received by the kernel module and compared (minutes)
 cargo xtask oracle space             what the kernel module says of space after each of some verbs, and how the tables that are kept differ from it
-cargo xtask oracle ztest [SECONDS]   OpenZFS's stress program makes a pool, we write it, it goes on with it; it is checked each time (root)
+cargo xtask oracle ztest [SECONDS] [LAYOUT]
+                                     OpenZFS's stress program makes a pool, we write it, it goes on with it; it is checked each time (root);
+                                     with mirrors, raidz, expansion and draid
 cargo xtask fuzz TARGET [SECONDS]    a fuzz target under libFuzzer, for a minute or as long as given; no such target: lists them
 cargo xtask golden                   lists the golden pools
 cargo xtask golden NAME [DIRECTORY]  describes a golden pool, unpacks its images into DIRECTORY
@@ -43,8 +45,8 @@ fn main() -> ExitCode {
         Some((&"oracle", ["vm", wanted @ ..])) => peer(wanted),
         Some((&"oracle", ["streams"])) => mounted::tarn().and_then(|tarn| sim::peer::streams::run(&root().join("target/streams"), &tarn)),
         Some((&"oracle", ["space"])) => sim::peer::space::run(&root().join("target/space")),
-        Some((&"oracle", ["ztest"])) => ztest::run(60),
-        Some((&"oracle", ["ztest", seconds])) => seconds.parse().context("SECONDS").and_then(ztest::run),
+        Some((&"oracle", ["ztest"])) => ztest::run(60, None),
+        Some((&"oracle", ["ztest", seconds, only @ ..])) => seconds.parse().context("SECONDS").and_then(|seconds| ztest::run(seconds, only.first().copied())),
         Some((&"oracle", images)) => oracle(images),
         Some((&"fuzz", [name])) => fuzz::run(&root(), name, 60),
         Some((&"fuzz", [name, seconds])) => {

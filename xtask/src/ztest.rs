@@ -6,8 +6,7 @@
 //! file system would make (encrypted ones, clones, holes, every checksum): our checker has to find nothing in it. Then we make a
 //! file system in it and files; and ztest goes on with the pool, after its zdb has looked at it.
 //!
-//! It cannot use a pool that we made: half of the datasets that it makes are encrypted, and we do not enable that feature.
-//! Nor can it be told to make no parity, so RAID-Z is one disk wide. It asks `/dev/zfs` whether the pool is in use, and wants to be
+//! All of that for each of its layouts: mirrors, RAID-Z, RAID-Z that is expanded, dRAID. What it makes by itself, mirrors of RAID-Z, nobody can make otherwise. It asks `/dev/zfs` whether the pool is in use, and wants to be
 //! answered: a file that refuses stands in for the device, in a mount namespace of ours.
 
 use std::fs;
@@ -22,12 +21,16 @@ use crate::mounted::tarn;
 
 /// The name that it gives its pool, and looks for.
 const POOL: &str = "ztest";
-/// No RAID-Z.
-const LAYOUT: [&str; 4] = ["-K", "raidz", "-r", "1"];
-/// Mirrors instead.
-const MIRRORS: [&str; 2] = ["-m", "2"];
-/// The pool has been split or reduced to single disks. To say then that it has mirrors would make it damage the only copy of everything.
-const SINGLE: [&str; 2] = ["-m", "1"];
+/// What top-level vdevs are: a name, and how ztest is told so. RAID-Z of one disk is none.
+const LAYOUTS: [(&str, &[&str]); 4] = [
+    (MIRRORS, &["-K", "raidz", "-r", "1", "-m", "2"]),
+    ("raidz", &["-K", "raidz", "-m", "0"]),
+    ("expansion", &["-K", "eraidz", "-X", "-m", "0"]),
+    ("draid", &["-K", "draid", "-m", "0"]),
+];
+const MIRRORS: &str = "mirrors";
+/// The mirrors have been split or reduced to single disks. To say then that there are some would make it damage the only copy of everything.
+const SINGLE: &[&str] = &["-K", "raidz", "-r", "1", "-m", "1"];
 /// The pool that is there, and nobody is killed: one who dies while he splits the pool leaves it without some of its disks.
 const AGAIN: [&str; 3] = ["-E", "-k", "0"];
 /// Devices of its own, with a `/dev/zfs` that is none, and then the command.
@@ -35,28 +38,34 @@ const NAMESPACE: &str = r#"set -e; old=$(mktemp -d); mount --rbind /dev "$old"; 
 for name in null zero full random urandom; do touch /dev/$name; mount --bind "$old/$name" /dev/$name; done
 mkdir /dev/shm; mount -t tmpfs tmpfs /dev/shm; ln -s /proc/self/fd /dev/fd; touch /dev/zfs; umount -l "$old"; rmdir "$old"; exec "$@""#;
 
-/// `seconds` for each of both runs.
-pub(crate) fn run(seconds: u64) -> Result<()> {
+/// `seconds` for each of both runs of each layout, or of one.
+pub(crate) fn run(seconds: u64, only: Option<&str>) -> Result<()> {
     let Some(script) = places::in_shared("oracle/golden/ztest") else {
         places::skipped("ztest: ../shared/oracle is not there");
         return Ok(());
     };
-    let directory = std::env::temp_dir().join(format!("tarn-ztest-{}", std::process::id()));
+    let chosen: Vec<_> = LAYOUTS.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
+    ensure!(!chosen.is_empty(), "no such layout; there are {}", LAYOUTS.map(|(name, _)| name).join(", "));
+    chosen.into_iter().try_for_each(|(name, options)| of_layout(&script, name, options, seconds).with_context(|| format!("ztest, {name}")))
+}
+
+fn of_layout(script: &Path, name: &str, options: &[&str], seconds: u64) -> Result<()> {
+    let directory = std::env::temp_dir().join(format!("tarn-ztest-{}-{name}", std::process::id()));
     let (images, mount) = (directory.join("images"), directory.join("mnt"));
     fs::create_dir_all(&images)?;
     let tarn = Tarn { program: tarn()?, socket: directory.join("sock"), images: images.clone() };
-    let ztest = |more: &[&str]| -> Result<()> {
+    let ztest = |options: &[&str]| -> Result<()> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "bash", "-c", NAMESPACE, "-"]);
-        command.arg(&script).arg("-s").arg(seconds.to_string()).arg(&images).args(LAYOUT).args(more);
+        command.arg(script).arg("-s").arg(seconds.to_string()).arg(&images).args(options);
         let output = command.output().with_context(|| script.display().to_string())?;
         let log = images.join("ztest.log");
-        ensure!(output.status.success(), "ztest {}: {}; see {}", more.join(" "), output.status, log.display());
+        ensure!(output.status.success(), "ztest {}: {}; see {}", options.join(" "), output.status, log.display());
         let said = fs::read_to_string(&log).unwrap_or_default();
-        println!("ztest {}: {}", more.join(" "), said.lines().last().unwrap_or("it says nothing").trim());
+        println!("ztest {}: {}", options.join(" "), said.lines().last().unwrap_or("it says nothing").trim());
         Ok(())
     };
-    ztest(&MIRRORS)?;
+    ztest(options)?;
     tarn.check("as ztest left it")?;
     tarn.run(&["zpool", "import", "-N", "-f", "-d", &images.display().to_string(), POOL])?;
     tarn.run(&["zfs", "create", "-o", &format!("mountpoint={}", mount.display()), "ztest/ours"])?;
@@ -65,8 +74,8 @@ pub(crate) fn run(seconds: u64) -> Result<()> {
     fs::remove_dir_all(mount.join("crates/cli"))?;
     tarn.run(&["zpool", "export", POOL])?;
     tarn.check("after we wrote it")?;
-    let layout = if tarn.has_single_disks()? { SINGLE } else { MIRRORS };
-    ztest(&[&layout[..], &AGAIN].concat())?;
+    let options = if name == MIRRORS && tarn.has_single_disks()? { SINGLE } else { options };
+    ztest(&[options, &AGAIN].concat())?;
     tarn.check("after ztest went on with it")?;
     fs::remove_dir_all(&directory)?;
     Ok(())
