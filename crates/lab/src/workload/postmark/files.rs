@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -46,8 +45,10 @@ pub(super) struct Times {
     pub(super) deletion: Latencies,
 }
 
+/// Asked for as the C library does: the standard library also asks when the file was made, which costs FUSE file systems a request for each open.
 fn buffer_bytes(file: &File) -> Result<usize> {
-    Ok(file.metadata()?.blksize().clamp(1, LARGEST_BUFFER) as usize)
+    let preferred = u64::try_from(rustix::fs::fstat(file)?.st_blksize).unwrap_or(0);
+    Ok(preferred.clamp(1, LARGEST_BUFFER) as usize)
 }
 
 impl<'a> Files<'a> {
