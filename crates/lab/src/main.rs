@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{disk, manual, results, run, unit};
+use crate::commands::{ceiling, disk, manual, results, run, unit};
 
 /// Which file system, for which work, on this machine, at what cost.
 ///
@@ -39,6 +39,9 @@ enum Command {
     Man(manual::ManArguments),
     /// Print what completes fsperf's words in a shell
     Completion(manual::CompletionArguments),
+    /// Serve `fuse-ceiling`: `run` starts this
+    #[command(hide = true, name = lab::comparator::ceiling::COMMAND)]
+    Ceiling(ceiling::Arguments),
 }
 
 fn run(command: &Command) -> anyhow::Result<()> {
@@ -49,6 +52,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Compare(arguments) => results::compare(arguments),
         Command::Flames(arguments) => results::flames(arguments),
         Command::Disk(command) => disk::run(command),
+        Command::Ceiling(arguments) => ceiling::run(arguments),
         Command::Man(arguments) => manual::man(arguments),
         Command::Completion(arguments) => {
             manual::completion(arguments);

@@ -246,17 +246,17 @@ fn without_devices_what_takes_them_is_left_out() {
     let place = scratch.path().to_str().unwrap();
     let words =
         ["run", "unit02", "--rounds", "1", "--scale", "1000", "--image", "128", "--in", place, "--tarn", tarn.to_str().unwrap()];
-    let on = format!("ext4,tarn,zfs-fuse,tarn-embedded,{place}");
+    let on = format!("ext4,tarn,fuse-ceiling,zfs-fuse,tarn-embedded,{place}");
     let output = elsewhere("mount -t tmpfs none /dev; mknod /dev/null c 1 3", &[&words[..], &["--on", &on]].concat());
     let text = said(&output);
     assert!(output.status.success(), "{text}");
     for (left_out, why) in
-        [("ext4", "no loop device (modprobe loop; "), ("tarn", "there is no /dev/fuse (modprobe fuse; "), ("zfs-fuse", "")]
+        [("ext4", "no loop device (modprobe loop; "), ("tarn", "there is no /dev/fuse (modprobe fuse; "), ("fuse-ceiling", "there is no /dev/fuse (modprobe fuse; "), ("zfs-fuse", "")]
     {
         let lines = text.lines().filter(|line| line.starts_with(&format!("left out: {left_out}: {why}")));
         assert_eq!(lines.count(), 1, "{left_out}: {text}");
     }
-    assert_eq!(text.lines().count(), 3, "{text}");
+    assert_eq!(text.lines().count(), 4, "{text}");
     assert_eq!(names_in(scratch.path()), Vec::<String>::new());
 }
 

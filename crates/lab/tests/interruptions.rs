@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 
 /// All that can be made here; `.` is a directory.
-const SYSTEMS: [&str; 7] = ["tarn", "tarn-embedded", "ext4", "xfs", "btrfs", "zfs-fuse", "."];
+const SYSTEMS: [&str; 8] = ["tarn", "tarn-embedded", "fuse-ceiling", "ext4", "xfs", "btrfs", "zfs-fuse", "."];
 /// Small, each so that a round takes a second or so.
 const WORKLOADS: [(&str, &[&str]); 19] = [
     ("unit01", &[]),

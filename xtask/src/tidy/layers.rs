@@ -24,7 +24,7 @@ const LAYERS: [&[&str]; 13] = [
     &["pool"],
 ];
 
-/// What each crate may use of ours. `lab` may use the library for its embedded rows and `fuse` for its simulated disks, `cli`, `sim` and `fuzz` use what they inspect.
+/// What each crate may use of ours. `lab` may use the library for its embedded rows and `fuse` for its simulated disks and the file system in memory that TarnFS is compared with, `cli`, `sim` and `fuzz` use what they inspect.
 const CRATES: [(&str, &[&str]); 13] = [
     ("locks", &[]),
     ("ondisk", &[]),

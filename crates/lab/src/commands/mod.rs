@@ -1,5 +1,6 @@
 //! The verbs of `fsperf`.
 
+pub(crate) mod ceiling;
 pub(crate) mod disk;
 pub(crate) mod looking_on;
 pub(crate) mod manual;

@@ -42,6 +42,8 @@ EXAMPLES
   TarnFS beside the kernel's file systems, results for later:
       sudo fsperf run unit postmark sync-sweep --on tarn,ext4,xfs,btrfs --scale 8 -o results.json
       fsperf report results.json -o results.html
+  What of a loss is FUSE's, and what is TarnFS's own (fuse-ceiling: files in memory, no disk, fsync does nothing):
+      sudo fsperf run unit postmark metadata --on tarn,fuse-ceiling,ext4 --scale 8
   Synchronous writers on a simulated 7,200 rpm drive:
       sudo fsperf run sync-sweep --on tarn,ext4 --disk sata-7200 --set sync-sweep.to=64 --set sync-sweep.seconds=5
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use lab::comparator::{self, Attempt, Setup};
+use lab::comparator::{self, Attempt, Setup, ceiling};
 use lab::disk;
 use lab::process;
 use lab::record::LeftOut;
@@ -13,9 +13,9 @@ use lab::target::{HostDirectory, Target};
 
 #[derive(Args)]
 pub(crate) struct TargetArguments {
-    /// What to measure: tarn, tarn-embedded, ext4, xfs, btrfs, zfs-fuse, zfs (each made fresh, and removed afterwards), or a directory
+    /// What to measure: tarn, tarn-embedded, fuse-ceiling, ext4, xfs, btrfs, zfs-fuse, zfs (each made fresh, and removed afterwards), or a directory
     ///
-    /// Each of the names is made on a file of its own of the same size (kernel file systems: through a loop device, which takes root). A name that cannot be made here is left out, with a line that says why and what to install. A directory is measured as it is; write ./NAME for one that is called like a file system.
+    /// Each of the names is made on a file of its own of the same size (kernel file systems: through a loop device, which takes root). A name that cannot be made here is left out, with a line that says why and what to install. A directory is measured as it is; write ./NAME for one that is called like a file system. fuse-ceiling keeps files in memory, behind the transport that tarn is mounted through: what it loses is FUSE's part, what tarn loses to it is ours. It has no disk and its fsync does nothing, so durable and cold tests show nothing but the transport on it.
     #[arg(long, visible_alias = "compare", value_name = "LIST", value_delimiter = ',', required = true)]
     on: Vec<String>,
     /// Where the files of the file systems are made
@@ -92,7 +92,7 @@ impl TargetArguments {
             Some(megabytes) => megabytes.checked_mul(1 << 20).context("--image is too large")?,
             None => space_bytes.max(SMALLEST_IMAGE_BYTES),
         };
-        let count = (orders.iter().filter(|order| is_name(&order.word)).count() * self.disks.len()) as u64;
+        let count = (orders.iter().filter(|order| is_name(&order.word) && order.word != ceiling::NAME).count() * self.disks.len()) as u64;
         let needed = image_bytes.saturating_mul(count);
         if let Some(free) = system::free_space_bytes(&directory) {
             let (needed, free) = (needed >> 20, free >> 20);

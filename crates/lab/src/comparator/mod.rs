@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! All of them lie on as many files of the same size in the same directory ([`stand`]), preallocated so that the host's
-//! file system does not allocate while it is measured. What a comparator needs and this machine does not have (a tool, the right to
+//! All of them but [`ceiling`] lie on as many files of the same size in the same directory ([`stand`]), preallocated so that the
+//! host's file system does not allocate while it is measured. What a comparator needs and this machine does not have (a tool, the right to
 //! mount, a kernel module) is a reason to leave it out, by name, and no error.
 
+pub mod ceiling;
 pub mod tarn;
 
 mod embedded;
@@ -33,7 +34,7 @@ use stand::Stand;
 pub use stand::{simulated, simulated_anyway};
 
 /// The names that [`prepare`] knows.
-pub const NAMES: [&str; 7] = ["tarn", "tarn-embedded", "ext4", "xfs", "btrfs", "zfs-fuse", "zfs"];
+pub const NAMES: [&str; 8] = ["tarn", "tarn-embedded", "fuse-ceiling", "ext4", "xfs", "btrfs", "zfs-fuse", "zfs"];
 
 /// What all comparators of a run are made with.
 #[derive(Debug, Clone)]
@@ -97,6 +98,7 @@ pub fn prepare(name: &str, setup: &Setup) -> Result<Attempt> {
     match name {
         "tarn" => tarn::prepare(setup),
         "tarn-embedded" => embedded::prepare(setup),
+        ceiling::NAME => ceiling::prepare(setup),
         "ext4" | "xfs" | "btrfs" => loopback::prepare(name, setup),
         "zfs-fuse" => zfs_fuse::prepare(setup),
         "zfs" => zfs_kernel::prepare(setup),

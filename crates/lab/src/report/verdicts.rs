@@ -4,7 +4,8 @@
 //!
 //! A table shows the first system against each of the others, and which is first of all, which is not known before: so the
 //! comparisons of a page are those of all pairs of systems, in all figures, whether shown or not ([`statistics::judge`]).
-//! The first place belongs to the best by its median; those that cannot be told from it share it.
+//! The first place belongs to the best by its median; those that cannot be told from it share it. A file system that keeps nothing
+//! ([`ceiling`]) has no place: it is there to be compared with.
 //!
 //! Of the times of single operations only one percentile is compared ([`latency::COMPARED`]).
 
@@ -12,6 +13,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::words::figure;
+use crate::comparator::ceiling;
 use crate::record::Record;
 use crate::statistics::{self, Comparison, FEWEST, Verdict};
 use crate::workload::rounds::{Column, Outcome, Sample};
@@ -79,10 +81,12 @@ impl<'a> Verdicts<'a> {
         found(first, other).or_else(|| found(other, first).map(Comparison::reversed))
     }
 
-    /// The system that does best in the figure called `name`.
+    /// The system that does best in the figure called `name`, among those that keep what is written.
     pub fn first(&self, outcome: &Outcome, name: &str) -> First {
         let samples = outcome.columns.iter().filter_map(|column| Some((column, column.sample(name)?)));
-        let mut ranked: Vec<(&Column, &Sample)> = samples.filter(|(_, sample)| !sample.values.is_empty()).collect();
+        let mut ranked: Vec<(&Column, &Sample)> = samples
+            .filter(|(column, sample)| !sample.values.is_empty() && !ceiling::is_one(&column.target))
+            .collect();
         ranked.sort_by(|(_, one), (_, other)| {
             let (one_median, other_median) = (one.median().unwrap_or(f64::NAN), other.median().unwrap_or(f64::NAN));
             match one.better {

@@ -287,3 +287,23 @@ fn more_than_nothing_is_more() {
     assert_eq!((comparison.verdict, comparison.factor), (Verdict::Above, None));
     assert_eq!((factor_words(&comparison).as_str(), short_words(&comparison).as_str()), ("ahead", "ahead"));
 }
+
+/// It keeps nothing: to call it the first of the file systems would be a joke, and to let it keep another from being that, too.
+#[test]
+fn the_ceiling_is_compared_and_has_no_place() {
+    let random = &mut ChaCha8Rng::seed_from_u64(3);
+    let mut record = page(random, ROUNDS, |_| Noise::Even(0.001), |_, system| if system == 0 { 2.0 } else { 1.0 });
+    for outcome in &mut record.workloads {
+        let best = |value: &f64| if outcome.columns[0].samples[0].better == Better::Lower { value / 100.0 } else { value * 100.0 };
+        let values = outcome.columns[0].samples[0].values.iter().map(best).collect();
+        outcome.columns[5].samples[0].values = values;
+        outcome.columns[5].target = "fuse-ceiling".into();
+    }
+    let verdicts = Verdicts::of(&record);
+    for outcome in record.workloads.iter().filter(|outcome| outcome.columns[0].samples[0].better == Better::Higher) {
+        let beside = verdicts.between(outcome, "figure", "tarn", "fuse-ceiling").unwrap();
+        assert_eq!(beside.verdict, Verdict::Below);
+        assert!(matches!(verdicts.first(outcome, "figure"), First::Alone(name, Some(factor)) if name == "tarn" && factor > 1.9));
+    }
+    assert!(ceiling::is_one("fuse-ceiling") && ceiling::is_one("fuse-ceiling:2") && !ceiling::is_one("tarn"));
+}
