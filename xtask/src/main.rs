@@ -6,6 +6,7 @@ mod pjdfstest;
 mod fsx;
 mod mounted;
 mod programs;
+mod requests;
 mod tools;
 mod words;
 mod xfstests;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Some((&"explore", words)) => explore::run(words),
         Some((&"fsx", words)) => fsx::run(words),
         Some((&"programs", words)) => programs::run(words),
+        Some((&"requests", words)) => requests::run(words),
         Some((&"tools", words)) => tools::run(words),
         Some((&"xfstests", words)) => xfstests::run(words),
         Some((&"zts", words)) => zts::run(words),
@@ -64,7 +66,7 @@ fn main() -> ExitCode {
         Some((&"pjdfstest", [])) => pjdfstest::run(None),
         Some((&"pjdfstest", ["--on", name])) => pjdfstest::run(Some(name)),
         _ => {
-            print!("{HELP}{}{}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, zts::HELP, programs::HELP, tools::HELP);
+            print!("{HELP}{}{}{}{}{}{}{}", explore::HELP, fsx::HELP, xfstests::HELP, zts::HELP, programs::HELP, tools::HELP, requests::HELP);
             return ExitCode::from(u8::from(!arguments.is_empty() && arguments != ["help"]));
         }
     };
