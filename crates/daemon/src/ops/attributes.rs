@@ -12,6 +12,9 @@ use super::{LONG, Ops, SETTLES_AFTER, SHORT};
 
 /// Bits of a minor device number, in memory and on disk.
 const MINOR_BITS: u32 = 20;
+/// What a file says is a good size for an I/O (`st_blksize`), at least. The C library's buffer is as large, and each of its writes is a request; the block of a
+/// small file is as small as 512 bytes.
+const PREFERRED_BYTES: u64 = 32 << 10;
 /// From the encoding on disk to the kernel's for FUSE.
 pub(super) fn device_to_kernel(device: u64) -> u32 {
     let (major, minor) = ((device >> MINOR_BITS) as u32, device as u32 & ((1 << MINOR_BITS) - 1));
@@ -51,7 +54,7 @@ pub(super) fn attr_of(inode: u64, stat: &Stat) -> Attr {
         uid: stat.uid,
         gid: stat.gid,
         device: device_to_kernel(stat.device),
-        block_size: u32::try_from(stat.block_size).unwrap_or(1 << 20),
+        block_size: u32::try_from(stat.block_size.max(PREFERRED_BYTES)).unwrap_or(1 << 20),
     }
 }
 
