@@ -111,10 +111,10 @@ impl Observer for LookingOn {
 
     fn end(&self) {
         let sampling = self.sampling.lock().take();
-        if let Some((sampling, title)) = sampling
-            && let Err(error) = sampling.graph(&title)
-        {
-            self.complain(&format!("no flame graph of {title}: {error:#}"));
+        let Some((sampling, title)) = sampling else { return };
+        match sampling.graph(&title) {
+            Ok(graph) => graph.remark.iter().for_each(|remark| self.complain(&format!("the flame graph of {title}, its own process: {remark}"))),
+            Err(error) => self.complain(&format!("no flame graph of {title}: {error:#}")),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! # Theory
 //!
-//! A graph of everything, and one of the process that serves the file system, where one does. The folded stacks are kept
+//! A graph of everything, and one of the process that serves the file system, where one does. The kernel walks a program's stack by its frame
+//! pointers, which a program has if it was built so: a graph of one that was not is told ([`HOW_TO_BUILD`]). The folded stacks are kept
 //! beside each graph. Of two directories of them, made with two builds, [`compare`] makes a page that shows both builds side
 //! by side, and their difference: drawn like the later one, red where it spends more than the earlier one did, blue where
 //! less, both counts scaled to the same total.
@@ -34,6 +35,17 @@ const NARROWEST: f64 = 0.1;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Of the page that shows two builds; also the style of other pages.
 const STYLE: &str = include_str!("../report/page.css");
+
+/// How a program comes to have frame pointers.
+const HOW_TO_BUILD: &str =
+    "most of its stacks end at the first function: RUSTFLAGS='-C force-frame-pointers=yes' cargo build --release --target-dir target/frames";
+
+/// What came of it.
+pub struct Graph {
+    pub svg: PathBuf,
+    /// Why the graph of the process says little, if it does.
+    pub remark: Option<String>,
+}
 
 /// perf at work.
 pub struct Sampling {
@@ -120,16 +132,18 @@ impl Sampling {
     }
 
     /// Ends, and makes the graphs: `NAME.folded`, `NAME.svg`, and `NAME-process` of both.
-    pub fn graph(mut self, title: &str) -> Result<PathBuf> {
+    pub fn graph(mut self, title: &str) -> Result<Graph> {
         self.end()?;
         let folded = self.data.with_extension("folded");
         let own = self.process.map(|process| self.fold(Some(process), beside(&folded, "-process.folded")));
         let whole = self.fold(None, folded);
         fs::remove_file(&self.data)?;
+        let mut remark = None;
         if let Some(own) = own.transpose()?.flatten() {
             draw(&own, &format!("{title}: the process that serves it"))?;
+            remark = is_shallow(&fs::read_to_string(&own)?).then(|| HOW_TO_BUILD.to_owned());
         }
-        draw(&whole?.context("perf took no samples")?, title)
+        Ok(Graph { svg: draw(&whole?.context("perf took no samples")?, title)?, remark })
     }
 }
 
@@ -138,6 +152,20 @@ impl Drop for Sampling {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether most samples are of stacks with one function of the program's own, as those without frame pointers are.
+fn is_shallow(folded: &str) -> bool {
+    let (mut all, mut shallow) = (0, 0);
+    for line in folded.lines() {
+        let Some((stack, count)) = line.rsplit_once(' ') else { continue };
+        let count: u64 = count.parse().unwrap_or(0);
+        // After the thread's name; what the kernel does begins with how it was entered.
+        let own = stack.split(';').skip(1).take_while(|frame| !frame.starts_with("entry_") && !frame.starts_with("asm_")).count();
+        all += count;
+        shallow += if own < 2 { count } else { 0 };
+    }
+    shallow * 2 > all
 }
 
 /// Threads that do the same, `zio-write-0` and `zio-write-1`, as one: which of them did how much differs from run to run, and would be all
@@ -291,8 +319,8 @@ mod tests {
             std::hint::black_box(began);
         }
         match sampling.graph("busy") {
-            Ok(svg) => {
-                assert!(fs::read_to_string(svg).unwrap().contains("<svg"));
+            Ok(graph) => {
+                assert!(fs::read_to_string(graph.svg).unwrap().contains("<svg"));
                 let own = fs::read_to_string(scratch.path().join("busy-process.folded")).unwrap();
                 assert!(own.contains("a_busy_machine_has_a_graph"), "this very function was busy: {own}");
             }
@@ -305,6 +333,15 @@ mod tests {
     fn threads_of_a_kind_are_one() {
         let folded = "zio-write-0;sum 3\nzio-write-1;sum 4\ntarn-fuse-q1.2;[unknown];read it 5\n42 6\nrustc 7\n";
         assert_eq!(without_numbers(folded), "42 6\nrustc 7\ntarn-fuse-q;[unknown];read it 5\nzio-write;sum 7\n");
+    }
+
+    /// Two thirds of what the daemon did while PostMark ran had no caller, and nothing said why.
+    #[test]
+    fn programs_without_frame_pointers_are_told() {
+        let without = "fuse-crew;syscall;entry_SYSCALL_64_after_hwframe;do_syscall_64;x 60\nfuse-crew;copy 5\nfuse-crew;a;b;c 40\n";
+        assert!(is_shallow(without));
+        assert!(!is_shallow(&without.replace("syscall;", "a;b;syscall;")));
+        assert!(!is_shallow(""));
     }
 
     /// Samples are scaled to the same total first, so that only shares differ.
