@@ -209,7 +209,7 @@ impl Rig {
             let free = &mut self.free.0.lock()[id as usize];
             free.remove_all(&changes.allocated).unwrap();
             free.add_all(&changes.freed).unwrap();
-            let done = metaslab.sync_done(txg, true, None).unwrap();
+            let done = metaslab.sync_done(txg, (true, true), None).unwrap();
             self.group.count_sync_done(id, txg, done);
         }
     }

@@ -166,7 +166,7 @@ impl Golden {
             }
             assert!(pass < 19, "txg {txg} does not converge");
         }
-        self.maps.sync_done(txg, true).unwrap();
+        self.maps.sync_done(txg, true, true).unwrap();
         self.tree.flush_all().unwrap();
         let uberblock = Uberblock { txg, root: *root.as_bytes(), ..self.candidate.uberblock().clone() };
         let tops = self.tree.data_tops();
