@@ -93,15 +93,24 @@ const MORE_PROGRAMS: &str = r#"    sh(f'ln -sf {a.b}/tarn /usr/sbin/mount.fuse.t
     open(f'{p}/zstream', 'w').write(f'#!/bin/bash\ncase $1 in dump|token) exec {a.b}/tarn stream "$@";; esac\nexec /usr/sbin/zstream "$@"\n'); os.chmod(f'{p}/zstream', 0o755)
 "#;
 
+/// What a setup wants of OpenZFS's daemon: its configuration is copied, and the daemon started behind the setup's back. Ours does its part.
+const ZED_IS_THERE: &str = r#"    sh('mkdir -p /etc/zfs/zed.d /usr/lib/zfs-linux/zed.d; touch /etc/zfs/zed.d/zed.rc /etc/zfs/zed.d/zed-functions.sh /usr/lib/zfs-linux/zed.d/resilver_finish-start-scrub.sh')
+"#;
+
+/// What is left of a group; its setup's names of disks are, too.
+const LEFT_OF_A_GROUP: &str = "/etc/hostid', stderr";
+const ALL_LEFT_OF_A_GROUP: &str = "/etc/hostid /etc/zfs/vdev_id.conf', stderr";
+
 /// The runner's text without what it need not pass over any more, as setups snapshot, clone and send; and with more programs of ours.
 fn adapted(text: &str) -> Result<String> {
-    for known in [PASSED_OVER, MADE_PLAIN, NOTHING_TO_CLEAR, GROUP_BEGINS, TUNABLES_ARE_THERE, PROGRAMS_ARE_THERE] {
+    for known in [PASSED_OVER, MADE_PLAIN, NOTHING_TO_CLEAR, GROUP_BEGINS, TUNABLES_ARE_THERE, PROGRAMS_ARE_THERE, LEFT_OF_A_GROUP] {
         ensure!(text.contains(known), "../shared/oracle/zts/run no longer has the line `{known}`: look at what it does");
     }
     let text = text.replace(PASSED_OVER, ":").replace(MADE_PLAIN, ":").replace(NOTHING_TO_CLEAR, NOTHING_TO_CLEAR_OR_FLUSH);
     let text = text.replace(GROUP_BEGINS, &format!("{GROUP_BEGINS}{AS_IF_ZED_RAN}{LIMITS_ARE_THERE}"));
     let text = text.replace(TUNABLES_ARE_THERE, &format!("{}{TUNABLES_ARE_THERE}", write_limits()));
-    Ok(text.replace(PROGRAMS_ARE_THERE, &format!("{MORE_PROGRAMS}{PROGRAMS_ARE_THERE}")))
+    let text = text.replace(LEFT_OF_A_GROUP, ALL_LEFT_OF_A_GROUP);
+    Ok(text.replace(PROGRAMS_ARE_THERE, &format!("{MORE_PROGRAMS}{ZED_IS_THERE}{PROGRAMS_ARE_THERE}")))
 }
 
 /// Why it cannot run, if it cannot.
