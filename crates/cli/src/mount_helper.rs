@@ -175,7 +175,8 @@ fn pool_on(device: &str) -> Option<String> {
         return None;
     }
     let labels = DeviceLabels::read(&*disk::open(device, Access::Inspect).ok()?);
-    labels.newest_config()?.string("name").map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned())
+    // One of txg 0 belongs to none, or to none any more.
+    labels.newest_config().filter(|config| config.u64("txg") != Some(0))?.string("name").map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned())
 }
 
 #[cfg(test)]

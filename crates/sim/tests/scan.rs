@@ -401,7 +401,7 @@ fn pools_of_openzfs_are_resilvered() {
         places::say(&format!("scan: {name}: {before:?}: then {} bytes repaired", record.processed));
         rig.export();
         // A replacement is done: what was replaced belongs to no pool.
-        let is_replaced = |image: &PathBuf| DeviceLabels::read(&*disk::open(&image.display().to_string(), disk::Access::Read).unwrap()).newest_config().is_none();
+        let is_replaced = |image: &PathBuf| DeviceLabels::read(&*disk::open(&image.display().to_string(), disk::Access::Read).unwrap()).newest_config().is_some_and(|label| label.u64("txg") == Some(0));
         let replaced: Vec<PathBuf> = rig.images().into_iter().filter(is_replaced).collect();
         assert_eq!(replaced.len(), usize::from(name == "resilver"), "{name}: {replaced:?}");
         replaced.iter().for_each(|image| std::fs::remove_file(image).unwrap());

@@ -166,14 +166,35 @@ pub fn flush_disk(disk: &dyn Disk) -> Result<()> {
 /// Overwrites what is a label with zeros, and leaves alone what stands in the place of one. The room in front of each, for a partition table and a
 /// boot environment, stays as it is.
 pub fn clear_labels(disk: &dyn Disk) -> Result<()> {
+    overwrite_labels(disk, &DeviceLabels::read(disk), None)
+}
+
+/// Makes the labels of a device that left its pool say so: as those of a new device they are of txg 0, without an uberblock, and no pool is found by
+/// them. What it was stays to be read, as OpenZFS leaves it. Labels that cannot be read are cleared.
+pub fn retire_labels(disk: &dyn Disk) -> Result<()> {
+    let labels = DeviceLabels::read(disk);
+    let left = labels.newest_config().cloned().map(|mut config| {
+        config.set("txg", 0);
+        config.set("create_txg", 0);
+        config
+    });
+    overwrite_labels(disk, &labels, left.as_ref())
+}
+
+/// Writes a configuration, or none, and an empty ring where a label is.
+fn overwrite_labels(disk: &dyn Disk, labels: &DeviceLabels, config: Option<&NvList>) -> Result<()> {
     if label::data_bytes(disk.size_bytes()).is_none() {
         bail!(Invalid, "{}: too small for labels", disk.name());
     }
-    let labels = DeviceLabels::read(disk);
-    let zeros = vec![0; (label::LABEL_BYTES - label::CONFIG_OFFSET) as usize];
+    let packed = config.map(|config| pack(config, disk.name())).transpose()?;
     for (index, _) in labels.configs().chain(labels.unsealed()) {
-        let start = label::label_offset(disk.size_bytes(), index);
-        disk.write_at(&zeros, start + label::CONFIG_OFFSET).map_err(|e| io_error(disk, &e))?;
+        let at = label::label_offset(disk.size_bytes(), index) + label::CONFIG_OFFSET;
+        let mut bytes = vec![0; (label::LABEL_BYTES - label::CONFIG_OFFSET) as usize];
+        if let Some(packed) = &packed {
+            bytes[..label::CONFIG_BYTES].copy_from_slice(packed);
+            seal(&mut bytes[..label::CONFIG_BYTES], at);
+        }
+        disk.write_at(&bytes, at).map_err(|e| io_error(disk, &e))?;
     }
     flush_disk(disk)
 }

@@ -1,4 +1,4 @@
-use super::label::{DeviceLabels, LabelSync, clear_labels, init_labels, sync_labels};
+use super::label::{DeviceLabels, LabelSync, clear_labels, init_labels, retire_labels, sync_labels};
 use super::*;
 use crate::error::ErrorKind;
 use crate::host::RealHost;
@@ -368,6 +368,12 @@ fn labels_are_synced_in_the_order_that_survives_crashes() {
     let found = labels.uberblocks(12);
     assert_eq!(found.len(), 4);
     assert!(found.iter().all(|f| f.slot == 1 && f.uberblock == uberblock));
+    // A device that left shows what it was, and is none of a pool's.
+    retire_labels(&*disk).unwrap();
+    let left = DeviceLabels::read(&*disk);
+    let txgs: Vec<_> = left.configs().map(|(_, config)| config.u64("txg")).collect();
+    assert_eq!((txgs, left.uberblocks(12).len()), (vec![Some(0); 4], 0));
+    assert_eq!(left.newest_config().unwrap().u64("create_txg"), Some(0));
     // What is not a label any more belongs to somebody else.
     let foreign = vec![0x5a; layout::LABEL_BYTES as usize];
     disk.write_at(&foreign, 0).unwrap();

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use disk::{Disk, DiskKind};
+use ondisk::label::CONFIG_NVLIST_BYTES;
+use ondisk::nvlist::NvList;
 use parking_lot::{Mutex, RwLock};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -110,11 +112,11 @@ impl Device {
         self.state.lock().faults.gone
     }
 
-    /// Does its first label say anything?
+    /// Does its first label say that it is part of a pool?
     pub(super) fn has_label(&self) -> bool {
         let mut label = vec![0; LABEL_DESCRIPTION.end - LABEL_DESCRIPTION.start];
         self.state.lock().now.read(LABEL_DESCRIPTION.start as u64, &mut label);
-        label.iter().any(|byte| *byte != 0)
+        NvList::decode(&label[..CONFIG_NVLIST_BYTES]).is_ok_and(|config| config.u64("txg") != Some(0))
     }
 
     /// Random offsets of sectors of data that were written.

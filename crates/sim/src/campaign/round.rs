@@ -280,7 +280,7 @@ impl Round {
         let leaves = self.pool.engine().vdevs.leaves();
         let is_there = |device: &Arc<Device>| leaves.iter().any(|leaf| leaf.name() == disk::Disk::name(&**device));
         for top in &mut self.tops {
-            // A vdev that was removed has left when that is on disk: its labels are cleared then. Until then a loss of power brings it back.
+            // A vdev that was removed has left when that is on disk: its labels say so then. Until then a loss of power brings it back.
             let has_labels = |device: &Arc<Device>| device.is_gone() || device.has_label();
             let is_leaving = !top.iter().flatten().any(is_there) && top.iter().flatten().all(has_labels);
             let stays = |device: &Arc<Device>| is_there(device) || is_leaving && !device.is_gone();

@@ -232,7 +232,7 @@ fn what_was_removed_leaves_a_hole() {
     (0..3).for_each(|number| synced_file(&rig, &fs, number));
     pool.remove_log(log(1)).unwrap();
     assert_eq!(pool.vdevs.holes(), [1]);
-    assert!(discover(vec![rig.disks[1].clone() as DiskRef]).is_empty(), "its labels are cleared");
+    assert!(discover(vec![rig.disks[1].clone() as DiskRef]).is_empty(), "its labels say that it left");
     (3..5).for_each(|number| synced_file(&rig, &fs, number));
     pool.add_vdevs(vec![top(&rig.disks[1], true)], false).unwrap();
     (5..8).for_each(|number| synced_file(&rig, &fs, number));

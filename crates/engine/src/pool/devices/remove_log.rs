@@ -3,7 +3,7 @@
 //! # Theory
 //! Nothing stays on such a device for long. So nothing is allocated on it any more, every dataset begins its log anew elsewhere, and when
 //! the groups that hold the records are on disk, the device is empty. What is known of it goes in one group: a hole keeps its
-//! number, since DVAs name vdevs by number. At last its labels are cleared; a crash before that leaves a label that is older
+//! number, since DVAs name vdevs by number. At last its labels say that it left; a crash before that leaves a label that is older
 //! than the pool's configuration, which does not have the device.
 //!
 //! A device that is missing can be removed in the same way.
@@ -19,7 +19,7 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint;
 use crate::pool::open::heads::begin_logs_anew;
 use crate::pool::sync::writer::GroupWriter;
-use crate::vdev::label::clear_labels;
+use crate::vdev::label::retire_labels;
 use crate::vdev::{TopVdev, key};
 
 /// Groups that must pass before what was allocated on the device is surely counted: those that are open, closing and syncing.
@@ -70,8 +70,8 @@ fn remove_log_vdev(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
         return Err(error).within(|| format!("cannot remove {shown}"));
     }
     for leaf in &top.leaves() {
-        if let Some(Err(error)) = leaf.disk().map(|disk| clear_labels(&*disk)) {
-            tracing::warn!("{}: it was removed, but its labels cannot be cleared: {error}", leaf.name());
+        if let Some(Err(error)) = leaf.disk().map(|disk| retire_labels(&*disk)) {
+            tracing::warn!("{}: it was removed, but its labels cannot be changed: {error}", leaf.name());
         }
         leaf.close();
     }

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! One group takes the device out of the description, and out of what the top-level vdev consists of. Only when that group is on disk
-//! are its labels cleared: a crash before leaves a label that is older than the pool's configuration, which does not have the device. A spare that goes back
+//! do its labels say that it left: a crash before leaves a label that is older than the pool's configuration, which does not have the device. A spare that goes back
 //! gets the label of one that nobody uses. Without the device that it stood in for, a spare is none any more, and the list of spares loses it, unless it is
 //! a distributed one.
 
@@ -23,7 +23,7 @@ use crate::pool::devices::caught_up::caught_up;
 use crate::pool::devices::{distributed, in_one_group, vdev_zaps};
 use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
-use crate::vdev::label::{clear_labels, init_labels, write_uberblock};
+use crate::vdev::label::{init_labels, retire_labels, write_uberblock};
 use crate::vdev::{Departing, Leaf, TopVdev, VdevConfig, VdevKind, key};
 
 /// How long until it looks again whether a vdev is still read, and how often.
@@ -124,7 +124,7 @@ pub(in crate::pool) fn let_go(writer: &GroupWriter) {
 
 fn relabel(departing: &Departing, uberblock: &Uberblock) {
     let change = |disk: DiskRef| match &departing.label {
-        None => clear_labels(&*disk),
+        None => retire_labels(&*disk),
         Some(label) => init_labels(&*disk, label).and_then(|()| write_uberblock(&*disk, departing.ashift, uberblock)),
     };
     if let Some(Err(error)) = departing.leaf.disk().map(change) {
