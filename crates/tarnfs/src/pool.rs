@@ -222,7 +222,7 @@ impl Pool {
     /// # Errors
     /// As for [`Pool::import`].
     pub fn import_rewound(candidate: &Candidate, options: ImportOptions) -> Result<(Arc<Pool>, Option<Rewound>)> {
-        let opened = rewind::open_devices(candidate, options.read_only, u64::MAX)?;
+        let opened = rewind::open_devices(candidate, options.read_only, options.rewind)?;
         Self::import_on(opened, options, RealHost::shared())
     }
 
@@ -317,7 +317,7 @@ impl Pool {
     /// # Errors
     /// No state that may be gone back to can be read.
     pub fn rewind_dry(candidate: &Candidate, options: ImportOptions) -> Result<Option<Rewound>> {
-        let opened = rewind::open_devices(candidate, true, u64::MAX)?;
+        let opened = rewind::open_devices(candidate, true, options.rewind)?;
         let options = ImportOptions { read_only: options.read_only || options.rewind == Rewind::ToCheckpoint, ..options };
         rewind::choose(opened, &options).map(|(_, rewound)| rewound)
     }

@@ -56,14 +56,18 @@ pub struct Rewound {
     pub lost_seconds: u64,
 }
 
-/// Opens the devices of a pool that was found as they are needed, and looks again; as the pool was in `txg_max` at the latest.
-pub(crate) fn open_devices(candidate: &Candidate, read_only: bool, txg_max: u64) -> Result<Candidate> {
+/// Opens the devices of a pool that was found as they are needed, and looks again.
+pub(crate) fn open_devices(candidate: &Candidate, read_only: bool, rewind: Rewind) -> Result<Candidate> {
     let access = if read_only { disk::Access::Read } else { disk::Access::Write };
     let mut disks = Vec::new();
     for name in candidate.device_names() {
         disks.push(disk::open(&name, access).within(|| name.clone())?);
     }
-    let opened = again(candidate, disks, txg_max)?;
+    if matches!(rewind, Rewind::To(_)) {
+        // One that left, and is somebody else's now, is not needed unless the state has it.
+        disks.extend(candidate.names_of_left().iter().filter_map(|name| disk::open(name, access).ok()));
+    }
+    let opened = again(candidate, disks, u64::MAX)?;
     // It was found before it was claimed: somebody may have had it meanwhile.
     if (opened.config.state == PoolState::Destroyed) != (candidate.config.state == PoolState::Destroyed) {
         bail!(Busy, "pool {}: somebody else has just changed whether it is destroyed: look again", candidate.config.name);
@@ -79,7 +83,7 @@ fn again(candidate: &Candidate, disks: Vec<disk::DiskRef>, txg_max: u64) -> Resu
 
 /// The same devices, as the pool was in `txg_max` at the latest.
 fn before(candidate: &Candidate, txg_max: u64) -> Result<Candidate> {
-    again(candidate, candidate.devices.iter().map(|device| device.disk.clone()).collect(), txg_max)
+    again(candidate, candidate.disks(), txg_max)
 }
 
 /// The state to open.

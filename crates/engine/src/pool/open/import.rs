@@ -15,6 +15,9 @@
 //! is there no more, whatever its checksums let one hope: OpenZFS takes no uberblock that says something else than the newest does
 //! ([`Candidate::has_moved_since`]). When all is moved uberblocks say nothing again; then the label has the group in which that was.
 //!
+//! The label of a device that left says what it was, with txg 0. No pool is found by it; but where one goes back to a group in which it had the device,
+//! that is used again.
+//!
 //! # Path
 //! Called with opened devices; opening them, and looking for them, is `disk`'s.
 
@@ -64,6 +67,10 @@ pub struct Candidate {
     pub newest_txg: u64,
     /// Since this state sectors of a RAID-Z have been moved for another device: what it leads to is not where it says.
     pub has_moved_since: bool,
+    /// Devices that left it, or were never part of it.
+    pub(super) left: Vec<FoundDevice>,
+    /// An older state was asked for, which may have had those.
+    pub(super) goes_back: bool,
 }
 
 struct Scanned {
@@ -81,10 +88,25 @@ impl Candidate {
     /// The devices by guid, for [`VdevTree::open`].
     pub fn device_map(&self) -> Devices {
         let mut devices = Devices::new();
-        for device in &self.devices {
+        for device in self.usable() {
             devices.insert(device.guid, device.disk.clone());
         }
         devices
+    }
+
+    /// Those that its description may name: of one guid the last.
+    fn usable(&self) -> impl Iterator<Item = &FoundDevice> {
+        self.left.iter().filter(|_| self.goes_back).chain(&self.devices)
+    }
+
+    /// The names of devices that left it.
+    pub fn names_of_left(&self) -> Vec<String> {
+        self.left.iter().map(|device| device.disk.name().to_owned()).collect()
+    }
+
+    /// All devices, those that left it last.
+    pub fn disks(&self) -> Vec<DiskRef> {
+        self.devices.iter().chain(&self.left).map(|device| device.disk.clone()).collect()
     }
 
     /// The tree by which the MOS can be read.
@@ -99,7 +121,7 @@ impl Candidate {
 
     /// Puts into a description where its devices are now.
     pub fn correct_paths(&self, tree: &mut VdevConfig) {
-        for device in &self.devices {
+        for device in self.usable() {
             let name = device.disk.name();
             // A partition inside an image has no path of its own.
             if name.starts_with('/')
@@ -181,17 +203,23 @@ fn scan(disk: DiskRef) -> Option<(u64, Scanned)> {
     let config = labels.newest_config()?;
     let pool = config.u64("pool_guid")?;
     config.u64("guid")?;
-    // Not synced yet: the label of a device that was being added.
-    if config.u64("txg")? == 0 {
-        return None;
-    }
+    config.u64("txg")?;
     let ashift = config.nvlist("vdev_tree")?.u64(key::ASHIFT).unwrap_or(9);
     let found = labels.uberblocks(u32::try_from(ashift).ok()?);
     let uberblocks = found.into_iter().map(|found| found.uberblock).collect();
     Some((pool, Scanned { disk, labels, uberblocks }))
 }
 
+/// A device whose label is of txg 0: one that was being added, or has left.
+fn as_left(found: Scanned) -> Option<FoundDevice> {
+    let config = found.labels.newest_config()?.clone();
+    let labels = found.labels.configs().count();
+    Some(FoundDevice { guid: config.u64("guid")?, disk: found.disk, config, txg: 0, uberblock_txgs: Vec::new(), labels })
+}
+
 fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate> {
+    let is_part = |found: &Scanned| found.labels.newest_config().and_then(|config| config.u64("txg")) != Some(0);
+    let (scanned, left): (Vec<Scanned>, Vec<Scanned>) = scanned.into_iter().partition(is_part);
     let mut uberblocks: Vec<Uberblock> = scanned.iter().flat_map(|s| s.uberblocks.iter().cloned()).collect();
     uberblocks.sort_by(|a, b| b.compare_age(a));
     uberblocks.dedup();
@@ -226,7 +254,8 @@ fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate>
     let holes = newest.config.u64_array("hole_array").unwrap_or(&[]).to_vec();
     let (vdev_tree, missing_tops) = assemble_tree(pool, devices.values(), tops_expected, &holes);
     let devices = devices.into_values().filter(|device| vdev_tree.find(device.guid).is_some()).collect();
-    Some(Candidate { config, devices, vdev_tree, uberblocks, missing_tops, newest_txg, has_moved_since })
+    let (left, goes_back) = (left.into_iter().filter_map(as_left).collect(), txg_max != u64::MAX);
+    Some(Candidate { config, devices, vdev_tree, uberblocks, missing_tops, newest_txg, has_moved_since, left, goes_back })
 }
 
 /// The txg in which the last expansion of a device's vdev ended, by its newest label.

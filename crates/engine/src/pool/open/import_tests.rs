@@ -1,10 +1,10 @@
 //! Discovery, on pools of our own making and on pools made by OpenZFS.
 
-use super::import::{Candidate, discover, select};
+use super::import::{Candidate, discover, discover_before, select};
 use crate::error::ErrorKind;
 use crate::host::RealHost;
 use crate::pool::config::pool_config::{PoolConfig, PoolState};
-use crate::vdev::label::{DeviceLabels, LabelSync, init_labels, sync_labels};
+use crate::vdev::label::{DeviceLabels, LabelSync, init_labels, retire_labels, sync_labels};
 use crate::vdev::{NewLeaf, NewTop, VdevState, VdevTree, key};
 use disk::{Disk, DiskRef, MemDisk};
 use ondisk::label as layout;
@@ -173,6 +173,22 @@ fn a_stale_copy_of_a_device_loses() {
     assert_eq!(candidate.config.state, PoolState::Exported);
     assert_eq!(candidate.uberblocks.iter().map(|u| u.txg).collect::<Vec<_>>(), [9, 5]);
     assert!(!candidate.is_in_use_elsewhere(1));
+}
+
+/// A replaced device is no part of the pool any more, and can still be had where one goes back to a group in which it was.
+#[test]
+fn a_device_that_left_is_used_by_those_who_go_back() {
+    let (tree, config, disks) = make_pool("tank");
+    let guid = tree.tops()[1].leaves()[1].guid();
+    commit(&tree, &config, 9);
+    retire_labels(&*disks[2]).unwrap();
+    assert!(discover(refs(&disks[2..])).is_empty(), "no pool is found by it");
+    let now = discover(refs(&disks)).pop().unwrap();
+    assert_eq!((now.devices.len(), now.device_map().get(guid).is_some()), (2, false));
+    assert_eq!(now.names_of_left(), ["tank-d2"]);
+    let before = discover_before(refs(&disks), 8).pop().unwrap();
+    assert_eq!((before.devices.len(), before.disks().len()), (2, 3));
+    assert_eq!(before.device_map().get(guid).map(|disk| disk.name().to_owned()).as_deref(), Some("tank-d2"));
 }
 
 /// A label with a good checksum can still say anything.
