@@ -399,6 +399,23 @@ pub fn write_uberblock(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock) -> R
     }
 }
 
+/// Gives all rings of a device what is in the first one: where a device has grown, its last labels are in another place, and nothing is there yet.
+#[doc(alias = "vdev_copy_uberblocks")]
+pub fn spread_uberblocks(disk: &dyn Disk, ashift: u32) -> Result<()> {
+    let ring = Ring::new(ashift);
+    let found = DeviceLabels::read(disk).uberblocks(ashift);
+    for first in found.iter().filter(|found| found.label == 0) {
+        let mut bytes = vec![0; ring.slot_bytes()];
+        bytes[..Uberblock::BYTES].copy_from_slice(&first.uberblock.encode());
+        let has = |index: usize| found.iter().any(|other| (other.label, other.slot) == (index, first.slot) && other.uberblock == first.uberblock);
+        let (_, failures) = write_ring(disk, &bytes, ring.slot_offset(first.slot), (1..LABELS).filter(|index| !has(*index)));
+        if let Some(cause) = failures.first() {
+            return Err(io_error(disk, cause));
+        }
+    }
+    flush_disk(disk)
+}
+
 /// Writes a heartbeat of multihost protection: an uberblock in the last slot of the ring of one label, or of all. It is durable when the device was
 /// flushed.
 pub fn write_heartbeat(disk: &dyn Disk, ashift: u32, uberblock: &Uberblock, label: Option<usize>) -> Result<()> {

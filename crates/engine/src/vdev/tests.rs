@@ -1,4 +1,4 @@
-use super::label::{DeviceLabels, LabelSync, clear_labels, init_labels, retire_labels, sync_labels};
+use super::label::{DeviceLabels, LabelSync, clear_labels, init_labels, retire_labels, spread_uberblocks, sync_labels};
 use super::*;
 use crate::error::ErrorKind;
 use crate::host::RealHost;
@@ -368,6 +368,12 @@ fn labels_are_synced_in_the_order_that_survives_crashes() {
     let found = labels.uberblocks(12);
     assert_eq!(found.len(), 4);
     assert!(found.iter().all(|f| f.slot == 1 && f.uberblock == uberblock));
+    // What has grown has nothing at its new end.
+    let end = layout::label_offset(SIZE, 3) + layout::RING_OFFSET;
+    disk.write_at(&vec![0; layout::RING_BYTES as usize], end).unwrap();
+    assert_eq!(DeviceLabels::read(&*disk).uberblocks(12).len(), 3);
+    spread_uberblocks(&*disk, 12).unwrap();
+    assert_eq!(DeviceLabels::read(&*disk).uberblocks(12), found);
     // A device that left shows what it was, and is none of a pool's.
     retire_labels(&*disk).unwrap();
     let left = DeviceLabels::read(&*disk);

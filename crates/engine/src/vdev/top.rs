@@ -409,6 +409,35 @@ impl TopVdev {
         !members.layout.has_parity() && members.leaves.iter().any(|leaf| leaf.gains_by_preparing())
     }
 
+    /// Looks whether the devices are larger than they were; the labels at the end of those that are have to be written anew. Whether some are.
+    pub fn look_at_sizes(&self) -> bool {
+        let mut has_grown = false;
+        for disk in self.leaves().iter().filter(|leaf| leaf.is_open()).filter_map(|leaf| leaf.disk()) {
+            let before = disk.size_bytes();
+            disk.look_at_size();
+            has_grown |= disk.size_bytes() > before;
+        }
+        has_grown
+    }
+
+    /// Gives the labels at the end of devices that have grown what the others have.
+    pub fn spread_uberblocks(&self) {
+        for disk in self.leaves().iter().filter(|leaf| leaf.is_open()).filter_map(|leaf| leaf.disk()) {
+            if let Err(error) = super::label::spread_uberblocks(&*disk, self.ashift()) {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    /// How much larger it could be, as its devices are.
+    #[doc(alias = "vs_esize")]
+    pub fn expandable(&self) -> u64 {
+        if self.leaves().iter().any(|leaf| !leaf.is_open()) {
+            return 0;
+        }
+        self.asize_max().saturating_sub(self.asize())
+    }
+
     /// The largest size that all leaves which are there have room for.
     pub fn asize_max(&self) -> u64 {
         let members = self.members.read();

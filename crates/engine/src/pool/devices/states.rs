@@ -195,7 +195,8 @@ pub(in crate::pool) fn expand(writer: &Arc<GroupWriter>, guid: Option<u64>) -> R
         }
         let growing = top.clone();
         in_one_group(writer, move |writer, tx| {
-            growing.leaves().iter().filter_map(|leaf| leaf.disk()).for_each(|disk| disk.look_at_size());
+            growing.look_at_sizes();
+            growing.spread_uberblocks();
             let (old, new) = (growing.asize(), growing.asize_max());
             if new > old {
                 growing.update_config(|config| config.set(key::ASIZE, new));
@@ -205,15 +206,28 @@ pub(in crate::pool) fn expand(writer: &Arc<GroupWriter>, guid: Option<u64>) -> R
             Ok(Ok(()))
         })?;
         // What is allocated there must be found after a crash: only now.
-        in_one_group(writer, move |writer, _| {
+        in_one_group(writer, move |writer, tx| {
+            let before = room(writer.layers());
             if let Some(maps) = &writer.layers().space_maps {
                 maps.grow_vdev(top.id() as u32, top.asize())?;
+            }
+            let after = room(writer.layers());
+            if after > before {
+                let size = format!("pool '{}' size: {after}(+{})", writer.configuration().name(), after - before);
+                writer.layers().dsl.record_event("vdev online", &size, tx)?;
             }
             Ok(Ok(()))
         })?;
     }
     writer.refresh_space();
     Ok(())
+}
+
+/// Bytes of all vdevs but logs, free or not.
+fn room(layers: &Layers) -> u64 {
+    let tops = layers.vdevs.data_tops().into_iter().filter(|top| !top.is_log());
+    let group = |top: Arc<TopVdev>| layers.context.io.allocator().group(top.id() as u32).ok();
+    tops.filter_map(group).map(|group| group.space_use().space).sum()
 }
 
 /// Uses all of the devices of a top-level vdev that got one more, in the next groups: in the one it gets its size, in the other that is used.
@@ -282,11 +296,25 @@ pub(in crate::pool) fn reopen(writer: &Arc<GroupWriter>, found: Vec<(u64, DiskRe
         changed = true;
     }
     layers.vdevs.gate().clear();
-    if changed && !layers.is_read_only() {
+    if layers.is_read_only() {
+        return Ok(());
+    }
+    if changed {
         writer.configuration().write_labels();
         begin_to_catch_up(writer);
     }
-    Ok(())
+    let grown: Vec<_> = layers.vdevs.data_tops().into_iter().filter(|top| top.look_at_sizes()).collect();
+    if grown.is_empty() { Ok(()) } else { label_ends(writer, grown) }
+}
+
+/// Where devices have grown, their last labels are in another place.
+fn label_ends(writer: &Arc<GroupWriter>, grown: Vec<Arc<TopVdev>>) -> Result<()> {
+    in_one_group(writer, move |writer, _| {
+        grown.iter().for_each(|top| top.spread_uberblocks());
+        writer.configuration().write_labels();
+        writer.configuration().set_dirty();
+        Ok(Ok(()))
+    })
 }
 
 /// Devices that count as broken are tried again, of one guid or all; `found`: what is where those should be that are not open.

@@ -269,8 +269,17 @@ fn what_a_device_has_more_is_used_when_it_is_to_be() {
     assert_eq!(pool.capacity().size, before, "nothing is larger");
     std::fs::File::options().write(true).open(&path).unwrap().set_len(2 * SIZE).unwrap();
     write(&pool, 1);
-    assert_eq!(pool.capacity().size, before, "nobody has asked for it");
+    assert_eq!((pool.capacity().size, pool.vdevs.tops()[0].expandable()), (before, 0), "nobody has asked for it");
+    // Its last labels are in another place from then on, and are as the others.
+    let labels_of = |label: usize| {
+        let found = DeviceLabels::read(&*disk::open(&path.display().to_string(), disk::Access::Inspect).unwrap()).uberblocks(9);
+        found.into_iter().filter(|found| found.label == label).map(|found| (found.slot, found.uberblock)).collect::<Vec<_>>()
+    };
+    pool.reopen_devices(Vec::new(), Vec::new()).unwrap();
+    assert_eq!((pool.capacity().size, pool.vdevs.tops()[0].expandable()), (before, SIZE), "it is known that there is more");
+    assert!(labels_of(0).len() > 2 && (1..4).all(|label| labels_of(label) == labels_of(0)));
     pool.expand(None).unwrap();
+    assert_eq!(pool.vdevs.tops()[0].expandable(), 0);
     let after = pool.capacity().size;
     assert!(after >= before + SIZE / 2, "{before} {after}");
     write(&pool, 3);

@@ -178,10 +178,7 @@ impl View<'_> {
             "freeing" => self.hidden_dir("$FREE")?,
             "leaked" => self.hidden_dir("$LEAK")?,
             "checkpoint" => self.status.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.space),
-            "expandsize" => {
-                let tops = self.status.root.children.iter().filter(|top| top.class == AllocationClass::Normal);
-                tops.map(|top| top.stats.expandable).sum()
-            }
+            "expandsize" => engine.vdevs.data_tops().iter().map(|top| top.expandable()).sum(),
             "dedupcached" => 0,
             "last_scrubbed_txg" => engine.last_scrubbed_txg()?,
             "readonly" => engine.is_read_only().into(),

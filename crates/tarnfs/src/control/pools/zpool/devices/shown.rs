@@ -152,12 +152,12 @@ fn add_space(pool: &Pool, top: &mut VdevStatus, config: &VdevConfig) {
 fn set_expandable(vdev: &TopVdev, top: &mut VdevStatus) {
     let leaves = vdev.leaves();
     let whole = |bytes: u64| bytes >> vdev.metaslab_shift() << vdev.metaslab_shift();
-    let beyond = |bytes: u64| whole(vdev.layout().asize_of(bytes).saturating_sub(vdev.asize()));
-    let sizes: Vec<(u64, u64)> = leaves.iter().filter(|leaf| leaf.is_open()).map(|leaf| (leaf.guid(), bytes_for_data(leaf))).collect();
-    top.stats.expandable = sizes.iter().map(|(_, bytes)| beyond(*bytes)).min().unwrap_or(0);
+    top.stats.expandable = whole(vdev.expandable());
     // Of columns each has its part.
     let parts = if matches!(top.kind, VdevKind::Raidz { .. } | VdevKind::Draid { .. }) { leaves.len().max(1) as u64 } else { 1 };
-    set_expandable_of_devices(&mut top.children, &|guid| sizes.iter().find(|(other, _)| *other == guid).map_or(0, |(_, bytes)| whole(beyond(*bytes) / parts)));
+    let beyond = |leaf: &Leaf| vdev.layout().asize_of(label::data_bytes(leaf.device_bytes()).unwrap_or(0)).saturating_sub(vdev.asize());
+    let of = |guid| leaves.iter().find(|leaf| leaf.guid() == guid && leaf.is_open()).map_or(0, |leaf| whole(beyond(leaf) / parts));
+    set_expandable_of_devices(&mut top.children, &of);
 }
 
 fn set_expandable_of_devices(children: &mut [VdevStatus], of: &dyn Fn(u64) -> u64) {
@@ -167,12 +167,6 @@ fn set_expandable_of_devices(children: &mut [VdevStatus], of: &dyn Fn(u64) -> u6
         }
         set_expandable_of_devices(&mut child.children, of);
     }
-}
-
-/// The bytes of a device for data. A file may have grown since it was opened; a device is not asked again.
-fn bytes_for_data(leaf: &Leaf) -> u64 {
-    let grown = std::fs::metadata(leaf.name()).ok().filter(std::fs::Metadata::is_file).map_or(0, |found| found.len());
-    label::data_bytes(label::usable_bytes(grown.max(leaf.device_bytes()))).unwrap_or(0)
 }
 
 /// The size that whatever takes the place of a vdev must have: of a device, with its labels.
