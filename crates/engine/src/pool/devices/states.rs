@@ -85,8 +85,12 @@ fn stop_device(writer: &Arc<GroupWriter>, guid: u64, how: Stopped, temporary: bo
         let (txg, is_log) = (tx.txg(), top.is_log());
         let done = top.exchange(&[], |members, config| {
             let mut config = config.clone();
+            // Of what is being replaced it is not certain that it stays: faults of others are to leave room for it.
+            let is_needed = !is_log && match how {
+                Stopped::Faulted | Stopped::Failing => members.needs_beside_replacements(stopping.number(), &config),
+                Stopped::Offline | Stopped::Suspect | Stopped::Removed => members.needs(stopping.number()),
+            };
             let Some(described) = config.find_mut(guid) else { bail!(NotFound, "no device has guid {guid}") };
-            let is_needed = !is_log && members.needs(stopping.number());
             stop_described(&stopping, described, how, temporary, is_needed)?;
             Ok(config)
         });

@@ -33,8 +33,8 @@ fn options(read_only: bool) -> OpenOptions {
     OpenOptions { host: RealHost::shared(), tunables, read_only, file_owner: None, new_name: None, forget_log: false }
 }
 
-fn pool_on(disks: &[Arc<MemDisk>]) -> Arc<Pool> {
-    let new = NewPool {
+fn new_pool(disks: &[Arc<MemDisk>]) -> NewPool {
+    NewPool {
         name: "tank".into(),
         vdevs: vec![NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), ..NewTop::default() }],
         features: ondisk::feature::Feature::for_new_pools().collect(),
@@ -42,8 +42,11 @@ fn pool_on(disks: &[Arc<MemDisk>]) -> Arc<Pool> {
         fill: Box::new(|_, _| Ok(())),
         command: "zpool create tank".into(),
         configure: Box::new(|_| ()),
-    };
-    Pool::create(new, options(false)).unwrap()
+    }
+}
+
+fn pool_on(disks: &[Arc<MemDisk>]) -> Arc<Pool> {
+    Pool::create(new_pool(disks), options(false)).unwrap()
 }
 
 fn open(disks: &[&Arc<MemDisk>], read_only: bool) -> Arc<Pool> {
@@ -230,6 +233,22 @@ fn what_counts_as_broken_is_so_until_it_is_cleared() {
     assert!(config.leaves().iter().all(|leaf| !leaf.flag(key::FAULTED) && !leaf.flag(key::DEGRADED) && leaf.string(key::AUX_STATE).is_none()));
     assert!(pool.vdevs.leaves()[1].is_behind());
     check(&pool, "cleared");
+    pool.export().unwrap();
+}
+
+/// One that is being replaced may be lost next: what counts as broken leaves room for that.
+#[test]
+fn a_replacement_counts_where_devices_are_declared_broken() {
+    let disks: Vec<Arc<MemDisk>> = ["a", "b", "c", "d", "new"].map(disk).into();
+    let new = NewTop { leaves: disks[..4].iter().map(leaf).collect(), parity: 2, ashift: Some(9), ..NewTop::default() };
+    let pool = Pool::create(NewPool { vdevs: vec![new], ..new_pool(&[]) }, options(false)).unwrap();
+    let [first, second, _, last] = guids(&pool)[..] else { panic!("four devices") };
+    pool.attach_device(last, leaf(&disks[4]), Beside::Replacement, None).unwrap();
+    pool.stop_device(first, Stopped::Faulted, true).unwrap();
+    pool.stop_device(second, Stopped::Faulted, true).unwrap();
+    let states: Vec<VdevState> = pool.vdevs.leaves().iter().map(|leaf| leaf.state()).take(2).collect();
+    assert_eq!(states, [VdevState::Faulted, VdevState::Degraded]);
+    check(&pool, "one is broken");
     pool.export().unwrap();
 }
 

@@ -42,17 +42,32 @@ impl Members {
     /// Would something that was written be nowhere if the leaf of this number were not there?
     #[doc(alias = "vdev_dtl_required")]
     pub fn needs(&self, number: u32) -> bool {
-        self.has_outage_without(Some(number))
+        self.has_outage_without(&[number])
+    }
+
+    /// As [`Members::needs`], if those that are being replaced in other columns than its own fail, too.
+    pub fn needs_beside_replacements(&self, number: u32, config: &VdevConfig) -> bool {
+        let mut without = vec![number];
+        if self.layout.has_parity() {
+            let replacing = config.children.iter().filter(|child| child.kind == VdevKind::Replacing);
+            for child in replacing {
+                let leaves: Vec<u32> = child.leaves().iter().filter_map(|leaf| Some(self.leaf_of_guid(leaf.guid)?.number())).collect();
+                if !leaves.contains(&number) {
+                    without.extend(leaves);
+                }
+            }
+        }
+        self.has_outage_without(&without)
     }
 
     /// Is something that was written nowhere?
     pub(super) fn has_outage(&self) -> bool {
-        self.has_outage_without(None)
+        self.has_outage_without(&[])
     }
 
-    fn has_outage_without(&self, number: Option<u32>) -> bool {
+    fn has_outage_without(&self, without: &[u32]) -> bool {
         let of_leaf = |leaf: &u32| self.leaf(*leaf).map(|leaf| leaf.outage());
-        let others = |leaves: &Vec<u32>| -> Vec<Missed> { leaves.iter().filter(|leaf| Some(**leaf) != number).filter_map(of_leaf).collect() };
+        let others = |leaves: &Vec<u32>| -> Vec<Missed> { leaves.iter().filter(|leaf| !without.contains(leaf)).filter_map(of_leaf).collect() };
         let parity = self.layout.columns().1;
         self.layout.column_sets().iter().any(|columns| outage::has_outage(&columns.iter().map(others).collect::<Vec<_>>(), parity))
     }
