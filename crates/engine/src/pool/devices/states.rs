@@ -240,7 +240,7 @@ fn room(layers: &Layers) -> u64 {
 /// What stopped the pool.
 pub(in crate::pool) fn grow_later(writer: &GroupWriter, top: &Arc<TopVdev>) -> Result<()> {
     let (layers, configuration, growing) = (writer.layers().clone(), writer.configuration().clone(), top.clone());
-    writer.layers().dsl.queue_task(move |dsl, tx| {
+    let txg = writer.layers().dsl.queue_task(move |dsl, tx| {
         let (old, new) = (growing.asize(), growing.asize_max());
         if new <= old {
             return Ok(());
@@ -254,9 +254,19 @@ pub(in crate::pool) fn grow_later(writer: &GroupWriter, top: &Arc<TopVdev>) -> R
         dsl.record_event("vdev expand", &format!("vdev {} from {old} to {new}", growing.id()), tx)?;
         // What is allocated there must be found after a crash: only then.
         let maps = layers.space_maps.clone();
-        dsl.queue_task(move |_, _| maps.map_or(Ok(()), |maps| maps.grow_vdev(growing.id() as u32, new))).map(drop)
+        let txg = dsl.queue_task(move |_, _| maps.map_or(Ok(()), |maps| maps.grow_vdev(growing.id() as u32, new)))?;
+        hasten(&layers, txg);
+        Ok(())
     })?;
+    hasten(writer.layers(), txg);
     Ok(())
+}
+
+/// Nobody waits for this group, but for what comes of it; a scan that is under way lets it go first.
+fn hasten(layers: &Layers, txg: u64) {
+    if layers.context.tunables.scan_hastens {
+        layers.context.groups.kick(txg);
+    }
 }
 
 /// Is what was found where a device should be that device? Else why it cannot be used.
