@@ -20,7 +20,7 @@ pub mod zil;
 
 pub use block::{algorithm, bits, blkptr, byteswap, dva};
 pub use file::{acl, sa, znode};
-pub use pool::{feature, label, uberblock};
+pub use pool::{cache_device, feature, label, uberblock};
 pub use scanning::{error_scrub, rebuild, scan, time_log};
 pub use space::{bpobj, brt, ddt, indirect, space_map};
 pub use zap::{fat as zap_fat, hash as zap_hash, leaf as zap_leaf, micro as zap_micro};
