@@ -15,15 +15,12 @@ type Row = (&'static str, &'static str, &'static str);
 
 const OF_VOLUMES: &str = "volumes have no block devices here";
 const SELINUX: &str = "labels of files are set with setfattr(1) or by the kernel's policy";
-const CACHE: &str = "the cache takes what it has room for; TARN_CACHE says how much that is";
 
 const OF_DATASETS: &[Row] = &[
     ("sharenfs", "off", "its mount point is shared as any directory is, with exportfs(8)"),
     ("sharesmb", "off", "its mount point is shared as any directory is, in smb.conf(5)"),
     ("vscan", "off", "nothing scans files for viruses here"),
     ("nbmand", "off", "Linux has no mandatory locks"),
-    ("primarycache", "all", CACHE),
-    ("secondarycache", "all", "cache devices are not used here"),
     ("prefetch", "all", "what will be read next is always read ahead"),
     ("direct", "standard", "the kernel decides what goes past its cache"),
     ("snapdev", "hidden", OF_VOLUMES),

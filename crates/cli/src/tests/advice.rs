@@ -66,7 +66,7 @@ fn what_does_nothing_is_said_to_do_nothing() {
     for (line, about) in [
         (format!("zfs set sharenfs=on {pool}/home"), "sharenfs=on"),
         (format!("zfs set atime=off sharesmb=on {pool}/home"), "sharesmb=on"),
-        (format!("zfs create -o primarycache=metadata {pool}/home/ann"), "primarycache=metadata"),
+        (format!("zfs create -o prefetch=none {pool}/home/ann"), "prefetch=none"),
     ] {
         let ran = sh(&mut backend, &line);
         let expected = format!("warning: '{about}' is kept for OpenZFS and has no effect here: ");

@@ -11,10 +11,13 @@ use super::copies::{Copies, Data};
 use super::flight::Flights;
 use super::load::{Asked, kind_of, same, trimmed};
 use super::pointers::Pointers;
-use super::shard::{Bytes, Key, Kind, Shard};
+use super::policy::{CachePolicy, Policies};
+use super::second::{self, CacheDeviceStatus, NewCacheDevice, SecondLevel, SecondStats};
+use super::shard::{Bytes, Candidate, Key, Kind, Scan, Shard};
 use crate::error::Result;
+use crate::host::HostRef;
 use crate::stats::Counter;
-use crate::tunables::MemoryPressure;
+use crate::tunables::{MemoryPressure, Tunables};
 use crate::zio::{BlockIo, Bookmark, Run, WhileThere};
 
 /// Enough that two threads seldom meet, few enough that each sees a fair part of the load.
@@ -70,6 +73,8 @@ pub(super) struct Inner {
     flights: Vec<Flights<Key, Result<Copies>>>,
     /// Blocks that the group being synced writes over in their places. guarded by its lock, which is a leaf
     pub(super) rewritten: Mutex<HashMap<Key, Data>>,
+    pub(super) policies: Policies,
+    pub(super) second: SecondLevel,
     limit: AtomicU64,
     pressure: MemoryPressure,
     /// Bytes of changes that are not on disk yet. They count against the limit.
@@ -140,6 +145,8 @@ impl BlockCache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             flights: (0..SHARDS).map(|_| Flights::new()).collect(),
             rewritten: Mutex::default(),
+            policies: Policies::default(),
+            second: SecondLevel::default(),
             limit: AtomicU64::new(limit_bytes.max(LIMIT_BYTES_MIN)),
             pressure,
             dirty: AtomicU64::new(0),
@@ -188,11 +195,15 @@ impl BlockCache {
     /// What is kept of the contents of a block.
     fn read_kept(&self, bp: &BlkPtr, at: &Bookmark, while_there: WhileThere<'_>) -> Result<Data> {
         let Some(key) = key_of(bp) else { return self.inner.io.read(bp, at) };
+        let is_kept = self.inner.policies.keeps(at.objset, bp);
         if let Some(data) = self.inner.get(&key) {
             self.inner.hits.add(1);
+            if !is_kept {
+                self.inner.forget(&key);
+            }
             return Ok(data);
         }
-        self.inner.load_plain(Asked { key, bp, at, ahead: false, while_there })
+        self.inner.load_plain(Asked { key, bp, at, ahead: false, is_kept, while_there })
     }
 
     /// A block as it is on disk: compressed, perhaps encrypted, in the byte order of its writer; verified. It takes no key, and is
@@ -202,7 +213,8 @@ impl BlockCache {
     /// Those of [`BlockIo::read_physical`].
     pub fn physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
         let Some(key) = key_of(bp) else { return self.inner.io.read_physical(bp, at).map(Arc::new) };
-        self.inner.load_physical(Asked { key, bp, at, ahead: false, while_there: &|see_to_it| see_to_it() })
+        let is_kept = self.inner.policies.keeps(at.objset, bp);
+        self.inner.load_physical(Asked { key, bp, at, ahead: false, is_kept, while_there: &|see_to_it| see_to_it() })
     }
 
     /// The blocks of a run, each handed to `take`, in their order: as [`BlockCache::read`] has them, or with `physical` as [`BlockCache::physical`] has them. For a
@@ -234,13 +246,18 @@ impl BlockCache {
         self.inner.resident.load(Ordering::Relaxed)
     }
 
-    /// Keeps a block that was just written.
-    pub fn insert(&self, bp: &BlkPtr, data: Arc<Vec<u8>>) {
+    /// Keeps a block of a dataset that was just written.
+    pub fn insert(&self, dataset: u64, bp: &BlkPtr, data: Arc<Vec<u8>>) {
         if let Some(key) = key_of(bp) {
             self.inner.flights(&key).cancel(&key);
+            self.inner.second.forget(&key);
+            if !self.inner.policies.keeps(dataset, bp) {
+                // What it was written over in its place may be here.
+                return self.inner.forget(&key);
+            }
             let is_same = bp.physical_size() == data.len() as u64 && !bp.uses_encryption();
             let copies = if is_same { same(bp, data).worth_keeping() } else { Copies::Plain(trimmed(bp, data)) };
-            self.inner.insert(key, copies, kind_of(bp), false);
+            self.inner.insert(key, copies, kind_of(bp), false, self.inner.origin(dataset, bp));
             self.inner.evict();
         }
     }
@@ -251,6 +268,7 @@ impl BlockCache {
         if let Some(key) = key_of(bp) {
             self.inner.rewritten.lock().insert(key, data);
             self.inner.flights(&key).cancel(&key);
+            self.inner.second.forget(&key);
         }
     }
 
@@ -263,7 +281,7 @@ impl BlockCache {
     /// Reads a block in the background, if it is not here and there is a worker for it. Damage is seen to only as far as `while_there` allows:
     /// the block may be freed, and its place be somebody else's, before the worker has its turn.
     pub fn prefetch(&self, bp: &BlkPtr, at: &Bookmark, while_there: impl Fn(&mut dyn FnMut()) + Send + 'static) {
-        let Some(key) = key_of(bp) else { return };
+        let Some(key) = key_of(bp).filter(|_| self.inner.policies.keeps(at.objset, bp)) else { return };
         let inner = Arc::clone(&self.inner);
         if inner.shards[shard_of(&key)].read().has_plain(&key) || inner.flights(&key).contains(&key) {
             return;
@@ -271,7 +289,7 @@ impl BlockCache {
         let (bp, at) = (*bp, *at);
         let job = move || {
             // Nobody waits for it: a reader that needs the block reads it again and gets the error.
-            if let Err(error) = inner.load_plain(Asked { key, bp: &bp, at: &at, ahead: true, while_there: &while_there }) {
+            if let Err(error) = inner.load_plain(Asked { key, bp: &bp, at: &at, ahead: true, is_kept: true, while_there: &while_there }) {
                 tracing::debug!(%error, "read-ahead failed");
             }
         };
@@ -280,12 +298,40 @@ impl BlockCache {
         }
     }
 
+    /// What of a dataset is kept from now on. What is here already goes when it is used next, or when others need its room.
+    pub fn set_policy(&self, dataset: u64, policy: CachePolicy) {
+        self.inner.policies.set(dataset, policy);
+    }
+
     /// Forgets a block that was freed.
     pub fn invalidate(&self, bp: &BlkPtr) {
         if let Some(key) = key_of(bp) {
             self.inner.flights(&key).cancel(&key);
-            self.inner.change(&key, |shard| shard.remove(&key));
+            self.inner.second.forget(&key);
+            self.inner.forget(&key);
         }
+    }
+
+    /// From now on the pool with this guid has these cache devices. One that it has already goes on; where the host has threads each is fed by one.
+    pub fn set_devices(&self, devices: Vec<NewCacheDevice>, pool_guid: u64, tunables: &Tunables, host: &HostRef) {
+        for device in self.inner.second.set_devices(devices, pool_guid, host) {
+            second::begin(&self.inner, device, tunables, host);
+        }
+    }
+
+    /// How the cache devices are.
+    pub fn device_statuses(&self) -> Vec<CacheDeviceStatus> {
+        self.inner.second.statuses()
+    }
+
+    /// What was done on cache devices.
+    pub fn second_stats(&self) -> SecondStats {
+        self.inner.second.stats()
+    }
+
+    /// One round for each cache device, in this thread: where the host has none. Bytes written.
+    pub fn feed(&self, tunables: &Tunables) -> u64 {
+        self.inner.second.all().iter().map(|device| self.inner.feed(device, tunables).0).sum()
     }
 
     /// Says how many bytes of changes are not on disk yet; the cache leaves room for them.
@@ -361,13 +407,39 @@ impl Inner {
     /// How many bytes all shards may have. However much is dirty, a part of the limit is left for what is read.
     fn room(&self) -> u64 {
         let limit = self.limit.load(Ordering::Relaxed);
-        let others = self.dirty.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);
+        let others = self.dirty.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed) + self.second.held();
         self.pressure.room_of(limit).saturating_sub(others).max(limit / 8)
     }
 
-    pub(super) fn insert(&self, key: Key, copies: Copies, kind: Kind, ahead: bool) {
+    pub(super) fn insert(&self, key: Key, copies: Copies, kind: Kind, ahead: bool, origin: Option<BlkPtr>) {
         let share = self.share();
-        self.change(&key, |shard| shard.insert(key, copies, kind, ahead, share));
+        self.change(&key, |shard| {
+            shard.insert(key, copies, kind, ahead, share);
+            shard.set_origin(&key, origin);
+        });
+    }
+
+    /// What a block is in the pool, if it may be written to a cache device.
+    pub(super) fn origin(&self, dataset: u64, bp: &BlkPtr) -> Option<BlkPtr> {
+        (self.second.takes(bp) && self.policies.stores(dataset, bp)).then_some(*bp)
+    }
+
+    pub(super) fn limit_bytes(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Has anything had to leave memory yet?
+    pub(super) fn has_evicted(&self) -> bool {
+        self.evictions.get() > 0
+    }
+
+    /// Looks in all shards for blocks that may be written to a cache device, a part of `headroom` in each.
+    pub(super) fn scan(&self, scan: Scan, headroom: u64, accept: &mut dyn FnMut(&Key, u64) -> bool, found: &mut Vec<Candidate>) {
+        self.shards.iter().for_each(|shard| shard.read().scan(scan, (headroom / SHARDS as u64).max(1), accept, found));
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
+        self.change(key, |shard| shard.remove(key));
     }
 
     /// Changes the shard of `key`, and keeps the sum right.

@@ -35,6 +35,8 @@ pub(super) struct Asked<'a> {
     pub(super) at: &'a Bookmark,
     /// Nobody needs it yet.
     pub(super) ahead: bool,
+    /// It stays here afterwards.
+    pub(super) is_kept: bool,
     pub(super) while_there: WhileThere<'a>,
 }
 
@@ -90,8 +92,10 @@ impl Inner {
         let flights = self.flights(&key);
         let cached = || self.copies(&key, !asked.ahead).filter(|copies| wanted.of(copies).is_some()).map(Ok);
         let keep = &|result: &Result<Copies>| {
-            if let Ok(copies) = result {
-                self.insert(key, copies.clone().worth_keeping(), kind_of(asked.bp), asked.ahead);
+            if let Ok(copies) = result
+                && asked.is_kept
+            {
+                self.insert(key, copies.clone().worth_keeping(), kind_of(asked.bp), asked.ahead, self.origin(asked.at.objset, asked.bp));
             }
         };
         let is_for_all = |result: &Result<Copies>| !asked.ahead || result.is_ok();
@@ -108,7 +112,7 @@ impl Inner {
                 Err(error) => return Err(error),
             }
         };
-        self.evict();
+        if asked.is_kept { self.evict() } else { self.forget(&key) }
         Ok(data)
     }
 
@@ -139,6 +143,9 @@ impl Inner {
     }
 
     fn read(&self, pointer: &DataPointer, asked: Asked<'_>) -> Result<Vec<u8>> {
+        if let Some(bytes) = self.second.read(&asked.key, pointer, &self.io) {
+            return Ok(bytes);
+        }
         let flights = self.flights(&asked.key);
         // The sync thread cancels the reading of a block that it frees; a reader that begins after that knows by itself.
         let is_wanted: WhileThere<'_> = &|see_to_it| {

@@ -20,6 +20,8 @@
 //! The limit is for all that is kept in memory of a pool: changes that are not on disk, and what is known of objects and files
 //! ([`Held`]), count first, and the blocks have the rest.
 //!
+//! What `primarycache` of a dataset excludes (`policy`) is read, shared by those that read it at the same time, and not kept.
+//!
 //! Concurrent misses of one block make one read; the others wait for it (`flight`).
 //!
 //! # Invariants
@@ -31,14 +33,18 @@
 //! Each shard has a lock for its flights and, taken under that or alone, a lock for its blocks. No I/O is done under either.
 //!
 //! # Path
-//! Called by `dmu`; calls `zio::BlockIo` (`load`).
+//! Called by `dmu`; calls `zio::BlockIo` (`load`), and cache devices (`second`).
 
 mod cache;
 mod copies;
 mod flight;
 mod load;
 mod pointers;
+mod policy;
+mod second;
 mod shard;
 
 pub use cache::{BlockCache, CacheStats, Held};
 pub use pointers::Pointers;
+pub use policy::{CachePolicy, Kept};
+pub use second::{CacheDeviceStatus, NewCacheDevice, SecondStats};

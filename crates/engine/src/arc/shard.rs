@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hashbrown::HashMap;
+use ondisk::blkptr::BlkPtr;
 
 use super::copies::{Copies, Data};
 
@@ -55,6 +56,29 @@ struct Block {
     plain_ticket: u64,
     /// The plain copy was used for a round.
     is_hot: bool,
+    /// What it is in the pool, if it may be written to a cache device.
+    origin: Option<Box<BlkPtr>>,
+}
+
+/// A block that may be written to a cache device.
+pub(super) struct Candidate {
+    pub(super) key: Key,
+    pub(super) copies: Copies,
+    pub(super) pointer: BlkPtr,
+    pub(super) is_frequent: bool,
+    /// It was read ahead, and not used yet.
+    pub(super) is_ahead: bool,
+}
+
+/// Which of them are looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scan {
+    pub(super) metadata: bool,
+    pub(super) frequent: bool,
+    /// None that were read ahead and not used yet.
+    pub(super) skip_ahead: bool,
+    /// Begins with those that leave last.
+    pub(super) from_back: bool,
 }
 
 /// What the shard has to know of a block.
@@ -166,6 +190,8 @@ pub(super) struct Shard {
     /// Bytes that the recent queue ought to have.
     target: u64,
     tickets: u64,
+    /// Blocks that may be written to cache devices.
+    origins: u64,
 }
 
 /// What part of the share plain copies may have of blocks that are there as on disk, too.
@@ -174,6 +200,8 @@ const SPARE_PART: u64 = 2;
 const LARGE_PART: u64 = 4;
 /// What a block costs beside its contents.
 const OVERHEAD_BYTES: u64 = 128;
+/// What one costs that may be written to a cache device, beside that.
+const ORIGIN_BYTES: u64 = size_of::<BlkPtr>() as u64 + 16;
 
 fn cost(copies: &Copies) -> u64 {
     copies.bytes() + OVERHEAD_BYTES
@@ -208,7 +236,34 @@ impl Shard {
 
     /// Bytes of blocks here.
     pub(super) fn resident(&self) -> u64 {
-        self.bytes.resident()
+        self.bytes.resident() + self.origins * ORIGIN_BYTES
+    }
+
+    /// A block may be written to cache devices, or may not.
+    pub(super) fn set_origin(&mut self, key: &Key, origin: Option<BlkPtr>) {
+        let Some(block) = self.blocks.get_mut(key) else { return };
+        self.origins -= u64::from(block.origin.is_some());
+        block.origin = origin.map(Box::new);
+        self.origins += u64::from(block.origin.is_some());
+    }
+
+    /// Looks through a list, no further than `headroom` bytes, for blocks that `accept` takes, which is told how many bytes they are on disk.
+    pub(super) fn scan(&self, scan: Scan, headroom: u64, accept: &mut dyn FnMut(&Key, u64) -> bool, found: &mut Vec<Candidate>) {
+        let queue = if scan.frequent { &self.frequent } else { &self.recent };
+        let mut left = headroom;
+        for at in 0..queue.len() {
+            let (key, ticket) = queue[if scan.from_back { queue.len() - 1 - at } else { at }];
+            let Some(block) = self.blocks.get(&key).filter(|block| block.ticket == ticket && block.kind.metadata == scan.metadata) else { continue };
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(block.kind.logical_bytes);
+            let is_ahead = block.use_flags.load(Ordering::Relaxed) & AHEAD != 0;
+            let Some(pointer) = block.origin.as_deref().filter(|_| !(is_ahead && scan.skip_ahead)) else { continue };
+            if accept(&key, pointer.physical_size()) {
+                found.push(Candidate { key, copies: block.copies.clone(), pointer: *pointer, is_frequent: scan.frequent, is_ahead });
+            }
+        }
     }
 
     fn ticket(&mut self) -> u64 {
@@ -228,7 +283,7 @@ impl Shard {
             let list = self.adapt(&key, share);
             let ticket = self.ticket();
             let use_flags = AtomicU8::new(if ahead { AHEAD } else { 0 });
-            let block = Block { copies, kind, use_flags, list, ticket, plain_ticket, is_hot: false };
+            let block = Block { copies, kind, use_flags, list, ticket, plain_ticket, is_hot: false, origin: None };
             self.bytes.add(block.bytes());
             self.blocks.insert(key, block);
             self.queue(list).push_back((key, ticket));
@@ -266,6 +321,7 @@ impl Shard {
     /// Forgets a block, without a ghost: it was freed.
     pub(super) fn remove(&mut self, key: &Key) {
         if let Some(block) = self.blocks.remove(key) {
+            self.origins -= u64::from(block.origin.is_some());
             self.bytes.subtract(block.bytes());
         }
     }
@@ -294,6 +350,7 @@ impl Shard {
             self.bytes.add(now);
             self.frequent.push_back((key, fresh));
         } else if let Some(block) = self.blocks.remove(&key) {
+            self.origins -= u64::from(block.origin.is_some());
             self.bytes.subtract(bytes);
             self.haunt(key, list, cost(&block.copies), share);
             evicted.extend(block.copies.into_data());

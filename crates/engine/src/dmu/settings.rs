@@ -2,6 +2,8 @@
 
 use ondisk::object_type::ObjectType;
 
+use crate::arc::CachePolicy;
+
 /// `ZIO_CHECKSUM_FLETCHER_4`.
 const FLETCHER4: u8 = 7;
 /// `ZIO_COMPRESS_LZ4`.
@@ -65,6 +67,8 @@ pub struct ObjsetSettings {
     pub is_mos: bool,
     /// Extra slots of new dnodes (property `dnodesize`), in bytes; 0 is the old 512.
     pub dnode_bytes: u64,
+    /// Which blocks are kept, in memory and on cache devices.
+    pub cache: CachePolicy,
 }
 
 impl ObjsetSettings {
@@ -82,6 +86,7 @@ impl ObjsetSettings {
             is_encrypted: false,
             is_mos: true,
             dnode_bytes: 512,
+            cache: CachePolicy::default(),
         }
     }
 

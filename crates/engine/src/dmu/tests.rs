@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metaslab, RangeTree};
-use crate::arc::BlockCache;
+use crate::arc::{BlockCache, CachePolicy, Kept};
 use crate::error::Result;
 use crate::host::RealHost;
 use crate::pool::check::{CheckOptions, Walker};
@@ -429,6 +429,42 @@ fn a_block_that_is_written_early_is_not_written_again() {
     let mut back = vec![0; 7];
     dnode.read(3 * 131_072 + 5, &mut back).unwrap();
     assert_eq!(back, b"changed");
+}
+
+/// A dataset with `primarycache` set had all its blocks in the cache.
+#[test]
+fn what_a_dataset_excludes_is_read_again() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 131_072)).unwrap();
+    let contents: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    dnode.write(&tx, 0, &contents).unwrap();
+    rig.sync(&objset, 4);
+    let reads = || rig.context.io.counters.reads.get();
+    let again = || {
+        let (before, mut back) = (reads(), vec![0; contents.len()]);
+        dnode.read(0, &mut back).unwrap();
+        assert_eq!(back, contents);
+        reads() - before
+    };
+    let set = |primary| objset.set_settings(ObjsetSettings { cache: CachePolicy { primary, ..CachePolicy::default() }, ..objset.settings() });
+    let cached = || rig.context.cache.resident_bytes();
+    assert_eq!((again(), again()), (0, 0), "what was written is there");
+    let before = cached();
+    set(Kept::Metadata);
+    assert_eq!((again(), again(), again()), (0, 8, 8), "what was there goes with its use, and nothing comes in but what leads to it");
+    assert_eq!(before - cached(), 8 * (131_072 + 128));
+    let before = reads();
+    dnode.prefetch(0, 1 << 20);
+    assert_eq!(reads(), before, "what is not kept is not read ahead");
+    set(Kept::None);
+    assert_eq!((again(), again()), (15, 16), "the indirect block is read for each");
+    dnode.write(&Tx::for_test(5), 0, &contents).unwrap();
+    rig.sync(&objset, 5);
+    assert_eq!(again(), 16, "what was written is not kept");
+    set(Kept::All);
+    assert_eq!((again(), again()), (9, 0));
 }
 
 #[test]

@@ -25,6 +25,7 @@ use super::leaf_work::{self, WorkCommand, WorkKind, WorkProgress};
 use super::rebuild::RebuildProgress;
 use super::scan::{self, ScanProgress, ScrubOf};
 use super::{NewPool, OpenOptions, Pool, check, maintenance};
+use crate::arc::NewCacheDevice;
 use crate::dsl::PropertyValue;
 use crate::error::Result;
 use crate::vdev::{NewLeaf, NewTop, VdevState};
@@ -103,6 +104,13 @@ impl Pool {
     /// The MOS cannot be read.
     pub fn auxiliary(&self) -> Result<Auxiliary> {
         Auxiliary::read(self.groups().layers().mos())
+    }
+
+    /// From now on it uses just these cache devices, if it may write.
+    pub fn use_caches(&self, devices: Vec<NewCacheDevice>) {
+        if !self.is_read_only() {
+            self.context.cache.set_devices(devices, self.guid(), &self.context.tunables, &self.context.host);
+        }
     }
 
     /// Removes the log device, or mirror of log devices, with this guid (`zpool remove`), and returns when that is on disk.

@@ -71,6 +71,16 @@ pub enum Parameter {
     FlushTxgTime,
     ScrubErrorBlocks,
     SlowIoMs,
+    CacheWriteMax,
+    CacheWriteBoost,
+    CacheHeadroom,
+    CacheFeedSeconds,
+    CacheFeedMinMilliseconds,
+    CacheFeedAgain,
+    CacheNoPrefetch,
+    CacheRebuildEnabled,
+    CacheRebuildMinBytes,
+    CacheMetaPercent,
 }
 
 use Parameter::*;
@@ -78,7 +88,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 57;
+const COUNT: usize = 67;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -139,6 +149,16 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (FlushTxgTime, "spa_flush_txg_time", 1..=u32::MAX as u64),
     (ScrubErrorBlocks, "zfs_scrub_error_blocks_per_txg", 1..=1 << 20),
     (SlowIoMs, "zio_slow_io_ms", 0..=86_400_000),
+    (CacheWriteMax, "l2arc_write_max", 1..=1 << 40),
+    (CacheWriteBoost, "l2arc_write_boost", 0..=1 << 40),
+    (CacheHeadroom, "l2arc_headroom", 0..=1 << 20),
+    (CacheFeedSeconds, "l2arc_feed_secs", 1..=86_400),
+    (CacheFeedMinMilliseconds, "l2arc_feed_min_ms", 1..=86_400_000),
+    (CacheFeedAgain, "l2arc_feed_again", 0..=1),
+    (CacheNoPrefetch, "l2arc_noprefetch", 0..=1),
+    (CacheRebuildEnabled, "l2arc_rebuild_enabled", 0..=1),
+    (CacheRebuildMinBytes, "l2arc_rebuild_blocks_min_l2size", 0..=1 << 60),
+    (CacheMetaPercent, "l2arc_meta_percent", 0..=100),
 ];
 
 impl Parameter {
@@ -265,6 +285,12 @@ impl Tunables {
             CondenseMinMappingBytes => 128 << 10,
             CondenseMaxObsoleteBytes => 1 << 30,
             CondenseEntryDelay => 0,
+            CacheWriteMax | CacheWriteBoost => 32 << 20,
+            CacheHeadroom => 8,
+            CacheFeedSeconds | CacheFeedAgain | CacheNoPrefetch | CacheRebuildEnabled => 1,
+            CacheFeedMinMilliseconds => 200,
+            CacheRebuildMinBytes => 1 << 30,
+            CacheMetaPercent => 33,
         }
     }
 }

@@ -54,4 +54,5 @@ pub use map::{IoMap, Layout, LeafId, Node, View};
 pub use members::{Members, Moves, Moving};
 pub use size::{ASHIFT_MAX, ASHIFT_MIN, default_ashift, metaslab_shift};
 pub use top::TopVdev;
+pub(crate) use tree::leaf_status;
 pub use tree::{Devices, VdevTree};

@@ -423,9 +423,17 @@ fn open_leaf(number: u32, top: &VdevConfig, leaf: &VdevConfig, devices: &Devices
     Arc::new(opened)
 }
 
+/// How a device is that is in no tree.
+pub(crate) fn leaf_status(config: &VdevConfig, leaf: &Leaf) -> VdevStatus {
+    status_with(config, Some(leaf), Vec::new())
+}
+
 fn status_of(config: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> VdevStatus {
     let children: Vec<VdevStatus> = config.children.iter().map(|child| status_of(child, leaves)).collect();
-    let leaf = leaves.get(&config.guid).filter(|_| config.kind.is_leaf());
+    status_with(config, leaves.get(&config.guid).filter(|_| config.kind.is_leaf()).map(|leaf| &**leaf), children)
+}
+
+fn status_with(config: &VdevConfig, leaf: Option<&Leaf>, children: Vec<VdevStatus>) -> VdevStatus {
     let number = |of: fn(&Leaf) -> &AtomicU64| leaf.map_or(0, |leaf| of(leaf).load(Relaxed));
     let state = match leaf {
         Some(leaf) => leaf.state(),

@@ -156,6 +156,14 @@ impl BlockIo {
         self.read_data(data, at, Intent::Ahead(while_there))
     }
 
+    /// Whether bytes from elsewhere are what a pointer means.
+    ///
+    /// # Errors
+    /// The pointer has a checksum that no block can have.
+    pub fn is_right(&self, data: &DataPointer, physical: &[u8]) -> Result<bool> {
+        checksum_stage::verify(data, physical, &self.salt())
+    }
+
     /// Is what is on disk of a block what is used?
     pub fn is_same(data: &DataPointer) -> bool {
         stages::is_same(data)

@@ -22,6 +22,7 @@ use crate::vdev::{Class, IoMap, LeafId};
 
 mod physical;
 mod run;
+mod second;
 
 const ASHIFT: u8 = 12;
 const METASLAB_SHIFT: u8 = 20;
@@ -525,7 +526,7 @@ fn the_cache_reads_once_and_keeps_what_was_written() {
     assert_eq!(cache.read(&pointer, &HERE).unwrap(), data);
     assert_eq!((reads(), cache.stats().hits, cache.stats().misses), (1, 1, 1));
     let written = io.write(request(noise(2, 65_536), 1), 10).unwrap();
-    cache.insert(&written, Arc::new(noise(2, 65_536)));
+    cache.insert(0, &written, Arc::new(noise(2, 65_536)));
     assert!(cache.is_here(&written));
     assert_eq!(reads(), 1);
     cache.invalidate(&written);
@@ -543,7 +544,7 @@ fn the_cache_leaves_room_for_what_is_dirty() {
     let block = Arc::new(noise(1, 32_768));
     let requests = (0..200).map(|_| request(block.to_vec(), 1)).collect();
     let written: Vec<BlkPtr> = io.write_many(requests, 10).into_iter().map(|result| result.unwrap()).collect();
-    let fill = || written.iter().for_each(|pointer| cache.insert(pointer, block.clone()));
+    let fill = || written.iter().for_each(|pointer| cache.insert(0, pointer, block.clone()));
     fill();
     assert!(resident() > limit / 2);
     cache.make_room(3 << 20);

@@ -221,6 +221,7 @@ impl Objset {
     }
 
     fn build(options: ObjsetOptions, root: Root) -> Arc<Self> {
+        options.context.cache.set_policy(options.dataset, options.settings.cache);
         Arc::new(Objset {
             shared: Arc::new(ObjsetShared {
                 context: options.context,
@@ -297,6 +298,7 @@ impl Objset {
 
     /// A property changed: for blocks written from now on.
     pub fn set_settings(&self, settings: ObjsetSettings) {
+        self.context().cache.set_policy(self.dataset(), settings.cache);
         self.shared.settings.store(Arc::new(settings));
     }
 

@@ -402,7 +402,7 @@ impl DnodeSync {
             pointer.set_fill(self.fill(level, data));
             // Of what takes a key there are no plain contents; of dnodes only the bonuses take one.
             if !pointer.uses_encryption() || level > 0 || self.tree.object_type == ObjectType::DNODE {
-                context.tx.context.cache.insert(&pointer, data.clone());
+                context.tx.context.cache.insert(self.dnode.bookmark(0, 0).objset, &pointer, data.clone());
             }
         }
         let in_place = !pointer.is_hole() && !previous.is_hole() && !pointer.is_embedded() && pointer.same_block(&previous);

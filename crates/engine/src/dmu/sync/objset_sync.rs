@@ -294,7 +294,7 @@ impl Objset {
             }
             context.owner.born(tx, &pointer)?;
         }
-        tx.context.cache.insert(&pointer, data);
+        tx.context.cache.insert(self.dataset(), &pointer, data);
         self.root.lock().pointer = pointer;
         Ok(pointer)
     }

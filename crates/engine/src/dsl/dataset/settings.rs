@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ondisk::feature::Feature;
 
 use super::Dataset;
+use crate::arc::{CachePolicy, Kept};
 use crate::dmu::{FileOwnerOf, ObjsetOptions, ObjsetSettings, RedundantMetadata};
 use crate::error::Result;
 
@@ -69,6 +70,10 @@ impl Dataset {
                 0 => 512,
                 DNODE_SIZE_AUTO => DNODE_SIZE_AUTO_BYTES,
                 bytes => bytes.clamp(512, 16 << 10),
+            },
+            cache: CachePolicy {
+                primary: Kept::from_number(values.number_property("primarycache")?),
+                secondary: Kept::from_number(values.number_property("secondarycache")?),
             },
         })
     }

@@ -1,7 +1,7 @@
 //! Devices of a pool that hold none of its blocks: hot spares and cache devices.
 //!
 //! # Theory
-//! The tree of vdevs does not have them; the MOS lists them apart. Nothing is read from a cache device here, nor written to it: it is known, shown and kept. A
+//! The tree of vdevs does not have them; the MOS lists them apart. What a cache device holds is the cache's ([`crate::arc`]). A
 //! spare that stands in for a device is also in the tree, where it is like any other. Several pools may have the same spare, by the same guid.
 //!
 //! A device has its label before the list has the device: a crash between the two leaves a label that says of no pool whose device it is.

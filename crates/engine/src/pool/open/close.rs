@@ -59,6 +59,8 @@ fn write_last_groups(writer: &GroupWriter, state: PoolState) -> Result<()> {
 /// Stops and lets go of the devices, without writing anything more: what a crash does.
 pub(in crate::pool) fn abandon(writer: &GroupWriter) {
     writer.stop();
+    let context = &writer.layers().context;
+    context.cache.set_devices(Vec::new(), 0, &context.tunables, &context.host);
     writer.layers().dsl.close();
     writer.layers().vdevs.close_all();
 }

@@ -8,6 +8,7 @@ use super::together;
 use super::traffic::{RequestKind, Traffic};
 use super::{Reason, VdevState};
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::HostRef;
 use crate::tunables::Tunables;
 use crate::vdev::map::View;
 use crate::vdev::members::outage::{self, Missed};
@@ -129,6 +130,13 @@ impl Leaf {
             traffic: Traffic::default(),
             queue: Queue::default(),
         }
+    }
+
+    /// A device that is in no tree: a cache device.
+    pub(crate) fn alone(guid: u64, name: String, disk: DiskRef, host: &HostRef) -> Leaf {
+        let leaf = Leaf::new(0, guid, name, Some(disk), VdevState::Online, Reason::None, Arc::default());
+        leaf.traffic.set_clock(host);
+        leaf
     }
 
     /// Its number among all leaves that its top-level vdev has had since the pool was opened.

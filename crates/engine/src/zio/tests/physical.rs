@@ -60,7 +60,7 @@ fn what_is_not_compressed_is_one_copy() {
     let pointer = io.write(request(data.to_vec(), 1), 10).unwrap();
     let read = cache.read(&pointer, &HERE).unwrap();
     assert!(Arc::ptr_eq(&read, &cache.physical(&pointer, &HERE).unwrap()));
-    cache.insert(&pointer, Arc::clone(&data));
+    cache.insert(0, &pointer, Arc::clone(&data));
     assert!(Arc::ptr_eq(&data, &cache.physical(&pointer, &HERE).unwrap()) && Arc::ptr_eq(&data, &cache.read(&pointer, &HERE).unwrap()));
 }
 
@@ -167,7 +167,7 @@ fn the_holes_at_the_end_of_a_block_of_pointers_take_no_memory() {
         for is_inserted in [false, true] {
             let cache = BlockCache::new(Arc::clone(&io), 1 << 20);
             if is_inserted {
-                cache.insert(&pointer, Arc::new(block.clone()));
+                cache.insert(0, &pointer, Arc::new(block.clone()));
             }
             let before = mirrors[0].sides[0].faults.reads();
             let pointers = cache.read_pointers(&pointer, &HERE).unwrap();
@@ -228,7 +228,7 @@ fn memory_is_counted_exactly_under_pressure() {
         match random.random_range(0..10) {
             0..4 => assert_eq!(*cache.read(pointer, &HERE).unwrap(), contents(number)),
             4..7 => assert_eq!(*cache.physical(pointer, &HERE).unwrap(), on_device(&mirrors[0], pointer)),
-            7 => cache.insert(pointer, Arc::new(contents(number))),
+            7 => cache.insert(0, pointer, Arc::new(contents(number))),
             8 => cache.invalidate(pointer),
             _ => cache.set_limit(random.random_range(1 << 20..3 << 20)),
         }

@@ -22,6 +22,7 @@ pub(in crate::control::pools) fn status(name: &str, imported: &Imported) -> Resu
     let pool = &imported.pool;
     let mut status = status_of(name, pool).map_err(|error| Failure::about_pool(&error))?;
     imported.auxiliary.lock().status.show_in(&mut status);
+    shown::show_caches(pool, &mut status.caches);
     status.root.stats.age_ns = pool.engine().context.host.now_ns().saturating_sub(imported.since_ns);
     Ok(status)
 }

@@ -11,7 +11,7 @@ use super::create::{PoolSettings, When};
 use super::cachefile;
 use crate::control::pools::beside::{self, Table};
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
-use crate::control::{AllocationClass, PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
+use crate::control::{PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
 
 /// Nothing is deduplicated or cloned: 1.00x.
 const RATIO_NONE: u64 = 100;

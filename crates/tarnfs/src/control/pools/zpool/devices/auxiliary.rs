@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use disk::{Access, DiskRef, Footprint};
+use engine::arc::NewCacheDevice;
 use engine::error::ErrorKind;
 use engine::pool::auxiliary::{Auxiliary, NewAuxiliary, find_auxiliary};
 use engine::vdev::{NewLeaf, VdevConfig, key};
@@ -25,7 +26,10 @@ pub(crate) struct AuxiliaryDevices {
 }
 
 impl AuxiliaryDevices {
-    fn new(listed: &Auxiliary, held: BTreeMap<u64, DiskRef>) -> AuxiliaryDevices {
+    /// Those of a pool, which caches blocks on its cache devices from now on.
+    fn new(engine: &engine::pool::Pool, listed: &Auxiliary, held: BTreeMap<u64, DiskRef>) -> AuxiliaryDevices {
+        let cache = |config: &VdevConfig| Some(NewCacheDevice { config: config.clone(), disk: held.get(&config.guid)?.clone() });
+        engine.use_caches(listed.caches.iter().filter_map(cache).collect());
         AuxiliaryDevices { status: AuxiliaryStatus::of(listed, &held), held }
     }
 
@@ -71,7 +75,7 @@ impl Pools {
                 }
             }
         };
-        AuxiliaryDevices::new(listed, found.into_iter().filter_map(hold).collect())
+        AuxiliaryDevices::new(imported.pool.engine(), listed, found.into_iter().filter_map(hold).collect())
     }
 
     /// Lets go of spares that are devices of a pool which is about to be imported: they stand in there.
@@ -159,7 +163,7 @@ impl Pools {
         let mut auxiliary = imported.auxiliary.lock();
         let mut held = std::mem::take(&mut auxiliary.held);
         held.extend(guids.into_iter().zip(new.iter().map(|device| device.leaf.disk.clone())));
-        *auxiliary = AuxiliaryDevices::new(&listed, held);
+        *auxiliary = AuxiliaryDevices::new(engine, &listed, held);
         Ok(())
     }
 
@@ -188,7 +192,7 @@ fn relist(imported: &Imported) -> Result<Vec<u64>, Failure> {
     let gone: Vec<u64> = known.map(|device| device.guid).filter(|guid| listed.find(*guid).is_none()).collect();
     let mut held = std::mem::take(&mut auxiliary.held);
     held.retain(|guid, _| !gone.contains(guid));
-    *auxiliary = AuxiliaryDevices::new(&listed, held);
+    *auxiliary = AuxiliaryDevices::new(imported.pool.engine(), &listed, held);
     Ok(gone)
 }
 

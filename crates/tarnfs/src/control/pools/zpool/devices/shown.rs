@@ -92,6 +92,24 @@ pub(in crate::control::pools) fn pool_status(pool: &Pool) -> VdevStatus {
     root
 }
 
+/// What cache devices hold, and how they do.
+pub(in crate::control::pools) fn show_caches(pool: &Pool, caches: &mut [VdevStatus]) {
+    for device in pool.engine().context.cache.device_statuses() {
+        let Some(shown) = caches.iter_mut().find(|cache| cache.guid == device.status.guid) else { continue };
+        let LeafStatus { state, aux, stats, .. } = leaf_status(&device.status);
+        let known = std::mem::take(&mut shown.stats);
+        (shown.state, shown.aux) = (state, aux);
+        shown.stats = VdevStats {
+            allocated: device.allocated,
+            space: device.space,
+            replacement_size: known.replacement_size,
+            physical_space: known.physical_space,
+            ashift: known.ashift,
+            ..stats
+        };
+    }
+}
+
 fn note_deferred(vdev: &mut VdevStatus, deferred: &[u64]) {
     vdev.stats.resilver_deferred = deferred.contains(&vdev.guid);
     vdev.children.iter_mut().for_each(|child| note_deferred(child, deferred));
