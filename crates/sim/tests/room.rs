@@ -386,6 +386,7 @@ fn groups_without_changes_do_not_bring_freed_space_nearer() {
     (0..5).for_each(|_| rig.sync());
     assert_eq!(rig.pool().engine().uberblock().txg, written, "there was something to write");
     assert!(waiting(&rig) >= BYTES, "{} bytes wait", waiting(&rig));
+    assert!(rig.pool().engine().capacity().allocated < BYTES, "they are shown as allocated");
     rig.pool().engine().write_group().unwrap();
     assert!(waiting(&rig) >= BYTES, "{} bytes wait", waiting(&rig));
     rig.pool().engine().write_group().unwrap();

@@ -128,7 +128,8 @@ impl Pool {
         for class in [ClassKind::Normal, ClassKind::Special, ClassKind::Dedup] {
             let space = allocator.space_use(class);
             capacity.size += space.space;
-            capacity.allocated += space.allocated;
+            // What waits to be used again is free to a user: of a pool at rest it waits until more is written.
+            capacity.allocated += space.allocated.saturating_sub(space.deferred);
         }
         capacity
     }
