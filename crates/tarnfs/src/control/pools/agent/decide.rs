@@ -34,9 +34,7 @@ pub(super) fn is_covered(tree: &VdevConfig, guid: u64, is_open: &dyn Fn(u64) -> 
     while let Some(group) = tree.parent_of(inner) {
         let is_pair = matches!(group.kind, VdevKind::Replacing | VdevKind::Spare);
         let mut others = group.children.iter().filter(|child| child.guid != inner);
-        // A distributed spare has no device of its own.
-        let is_there = |other: &VdevConfig| other.leaves().iter().any(|leaf| leaf.kind == VdevKind::DraidSpare || is_open(leaf.guid));
-        if is_pair && others.any(is_there) {
+        if is_pair && others.any(|other| is_there(other, is_open)) {
             return true;
         }
         if !is_pair {
@@ -45,6 +43,15 @@ pub(super) fn is_covered(tree: &VdevConfig, guid: u64, is_open: &dyn Fn(u64) -> 
         inner = group.guid;
     }
     false
+}
+
+/// Is there anything of a vdev? A distributed spare has no device of its own.
+fn is_there(vdev: &VdevConfig, is_open: &dyn Fn(u64) -> bool) -> bool {
+    match vdev.kind {
+        VdevKind::DraidSpare => true,
+        _ if vdev.children.is_empty() => is_open(vdev.guid),
+        _ => vdev.children.iter().any(|child| is_there(child, is_open)),
+    }
 }
 
 #[cfg(test)]
