@@ -397,7 +397,7 @@ fn groups_without_changes_do_not_bring_freed_space_nearer() {
     rig.check("afterwards");
 }
 
-/// A pool at rest most of whose room waits: whoever needs it has groups written, and need not wait for others to change something.
+/// A pool at rest most of whose room waits: a caller that needs it has groups written, and need not wait for others to change something.
 #[test]
 fn room_that_waits_in_a_pool_at_rest_can_be_used() {
     let rig = Rig::create_with(
