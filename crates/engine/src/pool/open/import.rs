@@ -15,6 +15,7 @@
 //! is there no more, whatever its checksums let one hope: OpenZFS takes no uberblock that says something else than the newest does
 //! ([`Candidate::has_moved_since`]). When all is moved uberblocks say nothing again; then the label has the group in which that was.
 //!
+//! # Devices that left
 //! The label of a device that left says what it was, with txg 0. No pool is found by it; but where one goes back to a group in which it had the device,
 //! that is used again.
 //!

@@ -274,10 +274,10 @@ mod tests {
         traffic.note_slow(60_000 * MILLISECOND_NS);
         assert_eq!(traffic.slow(), 0, "nobody has said what is slow");
         traffic.set_limits(&limits);
-        [29_999, 30_000, 31_000].map(|milliseconds| traffic.note_slow(milliseconds * MILLISECOND_NS));
+        [29_999, 30_000, 31_000].into_iter().for_each(|milliseconds| traffic.note_slow(milliseconds * MILLISECOND_NS));
         assert_eq!(traffic.slow(), 2);
         limits.parameters.set(Parameter::SlowIoMs, "5").unwrap();
-        [4, 6].map(|milliseconds| traffic.note_slow(milliseconds * MILLISECOND_NS));
+        [4, 6].into_iter().for_each(|milliseconds| traffic.note_slow(milliseconds * MILLISECOND_NS));
         assert_eq!(traffic.slow(), 3);
         traffic.forget_slow();
         assert_eq!(traffic.slow(), 0);

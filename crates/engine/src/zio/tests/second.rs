@@ -183,7 +183,9 @@ fn damage_counts_and_the_block_comes_from_the_pool() {
     assert!(stats.cksum_bad > 10 && status.status.checksum_errors == stats.cksum_bad, "{stats:?}");
     rig.disk.faults.break_reads(true);
     rig.disk.faults.break_writes(true);
-    (0..4).for_each(|_| drop(rig.read_all()));
+    for _ in 0..4 {
+        rig.read_all();
+    }
     let (stats, status) = (rig.cache.second_stats(), rig.cache.device_statuses().pop().unwrap());
     assert!(stats.io_error > 0 && stats.writes_error > 0 && status.status.read_errors > 0 && status.status.write_errors > 0, "{stats:?}");
     assert_eq!(status.status.state, crate::vdev::VdevState::Faulted, "after so many errors it is left alone");
