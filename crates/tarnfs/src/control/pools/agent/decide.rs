@@ -95,7 +95,7 @@ mod tests {
         // A distributed spare took the place of a spare that failed: it stands in for the device, too.
         let nested = group(VdevKind::Spare, 23, vec![disk(11), VdevConfig::new(VdevKind::DraidSpare, 0, 12)]);
         let spared = group(VdevKind::Spare, 22, vec![disk(10), nested]);
-        let tree = group(VdevKind::Root, 1, vec![group(VdevKind::Draid, 10, vec![disk(2), spared])]);
+        let tree = group(VdevKind::Root, 1, vec![group(VdevKind::Draid, 30, vec![disk(2), spared])]);
         assert!(is_covered(&tree, 10, &|_| false) && is_covered(&tree, 11, &|_| false));
     }
 }
