@@ -4,7 +4,6 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use engine::pool::check::Finding;
 use engine::tunables::{Parameter, Tunables};
 use engine::vdev::{DraidColumns, NewLeaf};
 use sim::golden::{Compare, compare, open_images};
@@ -158,10 +157,11 @@ fn gone_back(rig: &Rig, txg: u64, read_only: bool) -> Result<(), String> {
     }
     let options = ImportOptions { read_only, force: true, rewind: Rewind::To(txg), ..ImportOptions::default() };
     let pool = Pool::import(&[place.path().to_owned()], "tank", options).map_err(|error| error.to_string())?;
-    let report = pool.check(true, &|_| ()).expect("a check");
-    // All of it can be read; what its space maps call allocated is not compared.
-    let wrong: Vec<_> = report.findings.iter().filter(|finding| !matches!(finding, Finding::Leak { .. })).collect();
-    assert!(wrong.is_empty(), "{txg}: {wrong:?}");
+    // One that may be written goes on with the expansion meanwhile.
+    if read_only {
+        let report = pool.check(true, &|_| ()).expect("a check");
+        assert!(report.is_clean(), "{txg}: {:?}", report.findings);
+    }
     pool.export().map_err(|error| error.to_string())
 }
 
