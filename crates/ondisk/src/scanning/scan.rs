@@ -207,7 +207,7 @@ impl ScanRecord {
 
     /// It looks at datasets, and so at all blocks, those of deduplication tables among them: OpenZFS takes a scan that has a place in a dataset to have gone through
     /// the tables before.
-    pub fn is_in_datasets(&mut self) {
+    pub fn enter_datasets(&mut self) {
         let after = self.ddt_class_max.saturating_add(1);
         if self.ddt_bookmark[0] < after {
             self.ddt_bookmark = [after, 0, 0, 0];
@@ -269,11 +269,11 @@ mod tests {
     #[test]
     fn a_scan_with_a_place_in_a_dataset_is_behind_the_tables() {
         let mut scan = ScanRecord::new(ScanFunction::Scrub, 7, 0, 9);
-        scan.is_in_datasets();
+        scan.enter_datasets();
         assert!(scan.words()[15] > scan.words()[14]);
         (scan.ddt_class_max, scan.ddt_bookmark) = (1, [1, 2, 3, 4]);
-        scan.is_in_datasets();
-        scan.is_in_datasets();
+        scan.enter_datasets();
+        scan.enter_datasets();
         assert_eq!(scan.words()[14..19], [1, 2, 0, 0, 0]);
     }
 

@@ -53,7 +53,7 @@ impl<'a, 'c> Datasets<'a, 'c> {
     /// Goes on where the record says. `true`: all are done.
     #[doc(alias = "dsl_scan_visit")]
     pub(super) fn run(&mut self) -> Result<bool> {
-        self.collector.record.is_in_datasets();
+        self.collector.record.enter_datasets();
         let dataset = self.collector.record.dataset();
         if dataset == 0 {
             let record = &mut self.collector.record;
