@@ -6,6 +6,7 @@
 //! else, its first word chooses. A command builds requests ([`session`]), somebody answers ([`remote`]), and what is
 //! printed is OpenZFS's to the byte, because scripts read it.
 
+mod arcstat;
 mod command;
 mod completion;
 mod fs;

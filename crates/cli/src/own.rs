@@ -4,7 +4,7 @@ use std::process::{Command as Process, ExitCode};
 
 use crate::command::{Action, Command, Program, Run, RunRaw};
 use crate::session::{Outcome, Session, complain, say};
-use crate::{completion, fs, mount_helper, stream, transaction, try_it, zdb, zfs, zpool};
+use crate::{arcstat, completion, fs, mount_helper, stream, transaction, try_it, zdb, zfs, zpool};
 
 /// Called by the daemon only, with its process id.
 pub(crate) const WITNESS: &str = "daemon-witness";
@@ -46,6 +46,7 @@ static COMMANDS: &[Command] = &[
     part("fs", "files of a pool without mounting or importing it", &fs::PROGRAM),
     part("stream", "what is in a send stream, and is it whole", &stream::PROGRAM),
     part("transaction", "several changes to files, all of them or none", &transaction::PROGRAM),
+    verb("arcstat", arcstat::USAGE, "hits, misses and sizes of the caches", arcstat::run),
     verb("mount", mount_helper::USAGE_LINE, "mount a file system where one is told", |session, words| {
         Ok(mount_helper::run(session, words))
     }),
@@ -59,6 +60,7 @@ static COMMANDS: &[Command] = &[
 fn command_notes(verb: &str) -> String {
     match verb {
         "zdb" => zdb::USAGE.to_owned(),
+        "arcstat" => arcstat::NOTES.to_owned(),
         "try" => try_it::help(),
         "mount" => format!("\n{}", mount_helper::NOTES),
         "completion" => concat!(

@@ -222,6 +222,11 @@ impl Session<'_> {
         self.ask(request, |reply| if let Reply::Count(count) = reply { Some(count) } else { None })
     }
 
+    /// Sends a request for counters of pools.
+    pub(crate) fn counters(&mut self, request: Request) -> Result<Vec<(String, Vec<(String, u64)>)>, Failure> {
+        self.ask(request, |reply| if let Reply::Counters(counters) = reply { Some(counters) } else { None })
+    }
+
     /// Sends a request for what users have set of vdevs.
     pub(crate) fn vdev_properties(&mut self, request: Request) -> Result<Vec<tarnfs::control::VdevProperties>, Failure> {
         self.ask(request, |reply| if let Reply::VdevProperties(vdevs) = reply { Some(vdevs) } else { None })

@@ -148,3 +148,21 @@ fn a_daemon_with_a_million_files_keeps_to_its_cache_and_a_quarter() {
     assert_eq!(said.code, 0, "{said:?}");
     limited.rig.zdb(&["img"]);
 }
+
+/// What the caches did is told: as lines, one after the other with an interval, and as JSON by OpenZFS's names.
+#[test]
+fn what_caches_do_is_told() {
+    let Some(rig) = Rig::with_tank("a.img", 128 << 20, "-O mountpoint=@mnt") else { return };
+    let bytes: Vec<u8> = (0..4_u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(rig.path("mnt/file"), &bytes).unwrap();
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -d @. tank");
+    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), bytes);
+    let counters: serde_json::Value = serde_json::from_str(&rig.ok("arcstat -j tank")).unwrap();
+    let of = |name: &str| counters["pools"]["tank"][name].as_u64().unwrap_or_else(|| panic!("{name}: {counters}"));
+    assert!(of("misses") > 0 && of("size") >= 4 << 20 && of("c") >= of("size") && of("l2_hits") == 0, "{counters}");
+    let lines = rig.ok("arcstat tank 1 2");
+    assert_eq!(lines.lines().map(|line| line.split_whitespace().next().unwrap()).collect::<Vec<_>>(), ["pool", "tank", "tank"]);
+    rig.refused("arcstat nosuch", "cannot open 'nosuch': no such pool");
+    rig.finish("tank", &["a.img"]);
+}

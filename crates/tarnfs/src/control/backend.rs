@@ -68,6 +68,10 @@ pub trait Backend {
     fn pool_record(&mut self, _: PoolRecord) -> Result<(), Failure> {
         not_here()
     }
+    /// `tarn arcstat`
+    fn pool_cache(&mut self, _: PoolSelect) -> Result<Vec<(String, Vec<(String, u64)>)>, Failure> {
+        not_here()
+    }
     /// `zpool get`, of vdevs
     fn vdev_get(&mut self, _: PoolSelect) -> Result<Vec<VdevProperties>, Failure> {
         not_here()
@@ -256,6 +260,7 @@ pub fn execute(backend: &mut impl Backend, request: Request) -> Reply {
         Request::PoolList(select) => backend.pool_list(select).map(Reply::Pools),
         Request::PoolGet(select) => backend.pool_get(select).map(Reply::Pools),
         Request::PoolStatus(select) => backend.pool_status(select).map(Reply::Status),
+        Request::PoolCache(select) => backend.pool_cache(select).map(Reply::Counters),
         Request::VdevGet(select) => backend.vdev_get(select).map(Reply::VdevProperties),
         Request::PoolSet(set) => done(backend.pool_set(set)),
         Request::PoolSync(select) => done(backend.pool_sync(select).and_then(|job| job())),

@@ -203,6 +203,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::PoolList(_)
         | Request::PoolGet(_)
         | Request::PoolStatus(_)
+        | Request::PoolCache(_)
         | Request::VdevGet(_)
         | Request::PoolSync(_)
         | Request::DatasetList(_)

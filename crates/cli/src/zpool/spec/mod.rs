@@ -3,7 +3,7 @@
 pub(crate) mod cachefile;
 pub(super) mod device_contents;
 pub(super) mod draid_spec;
-pub(super) mod pools;
+pub(crate) mod pools;
 mod replication;
 pub(super) mod vdev_name;
 pub(super) mod vdev_spec;

@@ -88,7 +88,7 @@ pub(in crate::zpool) fn exists(session: &mut Session<'_>, name: &str) -> bool {
 
 /// How often, and how many times, to repeat.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::zpool) struct Interval {
+pub(crate) struct Interval {
     seconds: f64,
     count: Option<u64>,
 }
@@ -126,7 +126,7 @@ pub(in crate::zpool) fn forced_operand(session: &mut Session<'_>, words: &[Strin
 }
 
 /// Takes `interval` and `count` from the end of the operands.
-pub(in crate::zpool) fn take_interval(session: &mut Session<'_>, operands: &mut Vec<String>) -> Result<Option<Interval>, Stop> {
+pub(crate) fn take_interval(session: &mut Session<'_>, operands: &mut Vec<String>) -> Result<Option<Interval>, Stop> {
     let mut take = |session: &mut Session<'_>| -> Result<Option<f64>, Stop> {
         let Some(number) = operands.last().and_then(|word| as_number(word)) else { return Ok(None) };
         operands.pop();
@@ -147,7 +147,7 @@ pub(in crate::zpool) fn pause(session: &mut Session<'_>, interval: Option<&Inter
 }
 
 /// Sleeps until the next round; `false` when there is none, or nobody to read it.
-pub(in crate::zpool) fn next_round(session: &mut Session<'_>, interval: &mut Option<Interval>) -> bool {
+pub(crate) fn next_round(session: &mut Session<'_>, interval: &mut Option<Interval>) -> bool {
     let Some(interval) = interval else { return false };
     if let Some(count) = &mut interval.count {
         *count = count.saturating_sub(1);

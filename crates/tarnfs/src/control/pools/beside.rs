@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::zpool::maintenance::{self, scrub};
 use super::zpool::devices::vdev_properties;
-use super::zpool::{error_log, inspect, pool_properties};
+use super::zpool::{cache, error_log, inspect, pool_properties};
 use super::{Failure, FailureKind, Imported};
 use crate::control::{Mount, PoolStatus, Reply, Request, VdevAux, VdevState};
 
@@ -52,6 +52,7 @@ impl Beside {
             Request::PoolStatus(select) => statuses(&table(), select.name.as_deref(), &mounts()).map(Reply::Status),
             Request::PoolHistory(select) => maintenance::histories(&table(), select).map(Reply::History),
             Request::PoolList(select) | Request::PoolGet(select) => pool_properties::entries(&table(), select).map(Reply::Pools),
+            Request::PoolCache(select) => cache::counters(&table(), select.name.as_deref()).map(Reply::Counters),
             Request::VdevGet(select) => vdev_properties::stored(&table(), select.name.as_deref()).map(Reply::VdevProperties),
             Request::PoolClear(clear) => maintenance::clear(&table(), clear).map(|()| Reply::Done),
             Request::PoolScrub(scrub) => scrub::scrub(&table(), scrub).map(|()| Reply::Done),

@@ -467,6 +467,10 @@ impl Backend for Pools {
         self.record(&record)
     }
 
+    fn pool_cache(&mut self, select: PoolSelect) -> Result<Vec<(String, Vec<(String, u64)>)>, Failure> {
+        zpool::cache::counters(&self.pools, select.name.as_deref())
+    }
+
     fn vdev_get(&mut self, select: PoolSelect) -> Result<Vec<VdevProperties>, Failure> {
         zpool::devices::vdev_properties::stored(&self.pools, select.name.as_deref())
     }

@@ -26,6 +26,8 @@ pub enum Reply {
     Pools(Vec<PoolEntry>),
     /// To `VdevGet`.
     VdevProperties(Vec<VdevProperties>),
+    /// To `PoolCache`: counters by their names, of each pool.
+    Counters(Vec<(String, Vec<(String, u64)>)>),
     /// To `PoolStatus`, by name.
     Status(Vec<PoolStatus>),
     /// To `SnapshotsCreate`: what is in the way. Nothing, if it is done.

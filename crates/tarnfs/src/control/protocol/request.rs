@@ -40,6 +40,8 @@ pub enum Request {
     PoolGet(PoolSelect),
     /// `zpool get`, of vdevs: what users have set of them
     VdevGet(PoolSelect),
+    /// `tarn arcstat`: what the cache has and has done
+    PoolCache(PoolSelect),
     /// `zpool status`: vdev tree, scan, errors
     PoolStatus(PoolSelect),
     /// `zpool set`

@@ -1,5 +1,6 @@
 //! Verbs on whole pools.
 
+pub(in crate::control::pools) mod cache;
 pub(super) mod cachefile;
 pub(super) mod create;
 pub(super) mod devices;
