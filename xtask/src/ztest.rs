@@ -25,7 +25,7 @@ const POOL: &str = "ztest";
 const LAYOUTS: [(&str, &[&str]); 4] = [
     (MIRRORS, &["-K", "raidz", "-r", "1", "-m", "2"]),
     ("raidz", &["-K", "raidz", "-m", "0"]),
-    ("expansion", &["-K", "eraidz", "-X", "-m", "0"]),
+    ("expansion", &["-K", "eraidz", "-m", "0"]),
     ("draid", &["-K", "draid", "-m", "0"]),
 ];
 const MIRRORS: &str = "mirrors";
