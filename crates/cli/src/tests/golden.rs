@@ -251,6 +251,7 @@ fn scan(json: &Json) -> Option<ScanStatus> {
         pass_examined: number(json, "bytes_per_scan"),
         pass_issued: number(json, "issued_bytes_per_scan"),
         pass_start: number(json, "pass_start"),
+        recent_rate: 0,
         pause_time: number(json, "scrub_pause"),
         spent_paused: number(json, "scrub_spent_paused"),
     })

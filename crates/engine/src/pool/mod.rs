@@ -51,5 +51,5 @@ pub use open::open::OpenOptions;
 pub use open::{examine, import};
 pub use pool::{Pool, PoolCapacity};
 pub use rebuild::RebuildProgress;
-pub use scan::{ScanEvent, ScanProgress, ScrubOf};
+pub use scan::{ScanEvent, ScanPace, ScanProgress, ScrubOf};
 pub use sync::heartbeat::check_not_in_use;

@@ -92,6 +92,7 @@ fn print_running(session: &mut Session<'_>, scan: &ScanStatus, noun: &str) {
     }
     let elapsed = session.now.saturating_sub(scan.pass_start).saturating_sub(scan.spent_paused).max(1);
     let (found_rate, read_rate) = (scan.pass_examined / elapsed, scan.pass_issued / elapsed);
+    let lately = if scan.recent_rate > 0 { scan.recent_rate } else { read_rate };
     let total = scan.to_examine.saturating_sub(scan.skipped);
     let rate = |rate: u64| if !paused && rate > 0 { format!(" at {}/s", nice_bytes(rate)) } else { String::new() };
     say!(
@@ -109,8 +110,8 @@ fn print_running(session: &mut Session<'_>, scan: &ScanStatus, noun: &str) {
     let started = if is_resilver { scan.processed > 0 } else { scan.issued > 0 };
     let end = if paused {
         String::new()
-    } else if total >= scan.issued && read_rate >= RATE_MIN && started {
-        format!(", {} to go", duration((total - scan.issued) / read_rate))
+    } else if total >= scan.issued && lately >= RATE_MIN && started {
+        format!(", {} to go", duration((total - scan.issued) / lately))
     } else {
         ", no estimated completion time".to_owned()
     };

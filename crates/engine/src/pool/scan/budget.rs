@@ -33,9 +33,14 @@ impl<'a> Budget<'a> {
         Budget { layers, scans, txg, began, least_ns, blocks_max: tunables.scan_blocks_max }
     }
 
+    /// The time of the host's clock.
+    pub(in crate::pool) fn now_ns(&self) -> u64 {
+        self.layers.context.host.now_ns()
+    }
+
     /// Is the piece at its end after so many blocks?
     pub(in crate::pool) fn is_used_up(&self, blocks: u64) -> bool {
-        let passed = self.layers.context.host.now_ns().saturating_sub(self.began);
+        let passed = self.now_ns().saturating_sub(self.began);
         blocks >= self.blocks_max || passed >= self.least_ns && (passed >= self.layers.context.tunables.txg_timeout_ns() || self.is_waited_for())
     }
 

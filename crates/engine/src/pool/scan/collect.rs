@@ -94,6 +94,6 @@ impl Collector<'_> {
     }
 
     fn tell(&mut self, read: u64) {
-        self.scans.advance(&self.record, std::mem::take(&mut self.examined), read);
+        self.scans.advance(&self.record, std::mem::take(&mut self.examined), read, self.budget.now_ns());
     }
 }

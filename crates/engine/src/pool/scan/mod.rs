@@ -45,7 +45,7 @@ pub(in crate::pool) use errors_sync::sync as sync_errors;
 pub(in crate::pool) use piece_sync::sync;
 pub use verbs::ScrubOf;
 pub use event::ScanEvent;
-pub use scans::ScanProgress;
+pub use scans::{Pace as ScanPace, ScanProgress};
 pub(in crate::pool) use scans::Scans;
 
 /// Devices have something to catch up with: a resilver begins, or begins anew, in the next group.

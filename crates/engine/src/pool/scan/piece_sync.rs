@@ -52,7 +52,7 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
     record.processed += tally.repaired();
     note_wrong(writer, &tally);
     if !is_done {
-        scans.advance(&record, 0, 0);
+        scans.advance(&record, 0, 0, layers.context.host.now_ns());
         return store(layers, &record, tx);
     }
     end(writer, record, End::Complete, tx)

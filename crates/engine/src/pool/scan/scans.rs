@@ -41,6 +41,8 @@ pub struct ScanProgress {
     pub pause_time: u64,
     /// Seconds that it was paused in all.
     pub spent_paused: u64,
+    /// How fast it has been lately.
+    pub pace: Pace,
 }
 
 /// What a scan has to know to say, at its end, what devices have caught up with.
@@ -102,6 +104,7 @@ impl Scans {
             pass_start: now,
             pause_time: if record.is_paused() { now } else { 0 },
             spent_paused: 0,
+            pace: Pace::default(),
             record,
         });
         self.active.store(is_active, Ordering::Release);
@@ -117,6 +120,7 @@ impl Scans {
             pass_start: record.start_time,
             pause_time: 0,
             spent_paused: 0,
+            pace: Pace::default(),
             record: record.clone(),
         });
         self.postponed.store(0, Ordering::Relaxed);
@@ -127,12 +131,13 @@ impl Scans {
     }
 
     /// The record is this now; since the last call so many bytes more were found, and read.
-    pub(super) fn advance(&self, record: &ScanRecord, examined: u64, issued: u64) {
+    pub(super) fn advance(&self, record: &ScanRecord, examined: u64, issued: u64, now_ns: u64) {
         if let Some(progress) = &mut self.state.lock().progress {
             progress.record = record.clone();
             progress.pass_examined += examined;
             progress.pass_issued += issued;
             progress.issued += issued;
+            progress.pace.note(now_ns, progress.issued);
         }
     }
 
@@ -145,6 +150,7 @@ impl Scans {
             } else {
                 progress.spent_paused += now.saturating_sub(progress.pause_time);
                 progress.pause_time = 0;
+                progress.pace = Pace::default();
             }
             progress.record = record.clone();
         }
@@ -256,5 +262,71 @@ impl Scans {
     /// The threads that read.
     pub(in crate::pool) fn readers(&self, host: &HostRef) -> &Executor {
         self.readers.get_or_init(|| Executor::in_background(host, "scan", READERS))
+    }
+}
+
+/// A moment of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    at_ns: u64,
+    /// Bytes read until then.
+    issued: u64,
+}
+
+/// How fast a scan has been lately. It does not go through a pool evenly: small files, which are many seeks, come before or after large ones. So when it will end
+/// is said by what it did in the last third of its time or somewhat more: long enough to even out the pieces of which it consists. Nothing is known before the
+/// second call of [`Pace::note`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pace(Option<Marks>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Marks {
+    first: Mark,
+    /// At least a third of the time since the first ago.
+    lately: Mark,
+    next: Mark,
+    last: Mark,
+}
+
+impl Pace {
+    /// So many bytes are read in all.
+    pub(super) fn note(&mut self, at_ns: u64, issued: u64) {
+        let now = Mark { at_ns, issued };
+        let marks = self.0.get_or_insert(Marks { first: now, lately: now, next: now, last: now });
+        marks.last = now;
+        if at_ns.saturating_sub(marks.next.at_ns) >= at_ns.saturating_sub(marks.first.at_ns) / 3 {
+            (marks.lately, marks.next) = (marks.next, now);
+        }
+    }
+
+    /// Bytes a second; 0: nobody knows.
+    pub fn rate(&self) -> u64 {
+        let Some(Marks { lately, last, .. }) = self.0 else { return 0 };
+        let took = u128::from(last.at_ns.saturating_sub(lately.at_ns)).max(1);
+        let rate = u128::from(last.issued.saturating_sub(lately.issued)) * 1_000_000_000 / took;
+        u64::try_from(rate).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scan of ten seconds of small files and ninety of large ones, four times as fast: by all that it had done, it would have taken three times as long.
+    #[test]
+    fn what_was_slow_at_first_does_not_count_for_ever() {
+        let (mut pace, mut issued) = (Pace::default(), 0);
+        assert_eq!(pace.rate(), 0);
+        for tenth in 0..=1000_u64 {
+            pace.note(tenth * 100_000_000, issued);
+            if tenth == 99 {
+                assert_eq!(pace.rate(), 10_000_000);
+            }
+            if tenth == 300 {
+                assert_eq!(pace.rate(), 40_000_000);
+            }
+            issued += if tenth < 100 { 1_000_000 } else { 4_000_000 };
+        }
+        assert_eq!(pace.rate(), 40_000_000);
     }
 }

@@ -309,6 +309,8 @@ pub struct ScanStatus {
     pub pause_time: u64,
     /// Seconds paused in all.
     pub spent_paused: u64,
+    /// Bytes read in a second lately; 0: nobody knows.
+    pub recent_rate: u64,
 }
 
 /// The last error scrub. Times in seconds since 1970.

@@ -2,7 +2,7 @@
 
 use engine::dsl::meta::key;
 use engine::error::{Error, ErrorKind, Result};
-use engine::pool::{ScanProgress, ScrubOf};
+use engine::pool::{ScanPace, ScanProgress, ScrubOf};
 use ondisk::error_scrub::{ErrorScrubRecord, ErrorScrubState};
 use ondisk::scan::{ScanFunction as Function, ScanRecord, ScanState as State};
 
@@ -58,6 +58,7 @@ pub(in crate::control::pools) fn last_scan(pool: &Pool) -> Result<Option<ScanSta
             pass_start: record.start_time,
             pause_time: if record.is_paused() { record.start_time } else { 0 },
             spent_paused: 0,
+            pace: ScanPace::default(),
             record,
         })
     }))
@@ -99,5 +100,6 @@ fn status(progress: &ScanProgress) -> ScanStatus {
         pass_start: progress.pass_start,
         pause_time: progress.pause_time,
         spent_paused: progress.spent_paused,
+        recent_rate: progress.pace.rate(),
     }
 }
