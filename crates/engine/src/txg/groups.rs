@@ -31,6 +31,8 @@ struct State {
     /// This group is to be closed soon, though nobody waits for it.
     hastened: Txg,
     stopping: bool,
+    /// No group is closed any more, whatever is wanted from now on.
+    last_closed: bool,
     failed: Option<Error>,
 }
 
@@ -113,6 +115,7 @@ impl TxgGroups {
                 sync_wanted: 0,
                 hastened: 0,
                 stopping: false,
+                last_closed: false,
                 failed: None,
             }),
             changed: Condvar::new(),
@@ -209,6 +212,9 @@ impl TxgGroups {
             }
             // A wanted group is closed when the group before it has been taken.
             if state.stopping && (!is_wanted || state.failed.is_some()) {
+                state.last_closed = true;
+                drop(state);
+                self.changed.notify_all();
                 return false;
             }
             if self.changed.wait_for(&mut state, timeout).timed_out() {
@@ -257,8 +263,8 @@ impl TxgGroups {
                 self.changed.notify_all();
                 return Some(txg);
             }
-            // Where a failure has stopped the pool nothing that is wanted is closed.
-            let is_wanted = state.sync_wanted >= self.open_txg() && state.failed.is_none();
+            // Where a failure has stopped the pool, or who closes groups is gone, nothing that is wanted is closed.
+            let is_wanted = state.sync_wanted >= self.open_txg() && state.failed.is_none() && !state.last_closed;
             if state.stopping && state.quiescing.is_none() && !is_wanted {
                 return None;
             }
@@ -433,6 +439,16 @@ mod tests {
         assert_eq!((closing.join().unwrap(), next.join().unwrap().unwrap()), (txg, txg + 1));
         // Where nothing is in the way it is had at once, suspended or not.
         assert_eq!(groups.hold_unless(&suspended).unwrap().txg(), txg + 1);
+    }
+
+    /// The last group wanted one more, when nobody closed groups any more: who wrote it waited for that one for ever.
+    #[test]
+    fn what_is_wanted_after_the_last_group_was_closed_is_not_waited_for() {
+        let groups = TxgGroups::new(4);
+        groups.stop();
+        assert!(!groups.wait_for_work(Duration::from_secs(60)));
+        groups.kick(groups.open_txg());
+        assert_eq!(groups.begin_sync(), None);
     }
 
     /// Drives groups until they stop, as a pool does.

@@ -3,7 +3,7 @@
 //! # Theory
 //! A cache device is written round and round: blocks of the pool as they are there, one behind the other, and after so many of them a *log block*, which says of
 //! each which block it is and where. The header points to the two newest log blocks, and each log block to the one before the one before it; so two can be read at
-//! a time. All of it can be lost: who reads a block verifies it with the checksum in the pool.
+//! a time. All of it can be lost: a reader of a block verifies it with the checksum in the pool.
 //!
 //! On its first round a device has nothing behind the hand that writes. Later what lies between the hand and the *evicted* offset is about to be written over: a log block
 //! is valid if neither it nor what it describes touches that. Places go round, so a range may begin behind its end.

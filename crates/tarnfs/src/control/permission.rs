@@ -202,8 +202,7 @@ pub fn needs(request: &Request) -> Need {
         | Request::Version
         | Request::PoolList(_)
         | Request::PoolGet(_)
-        | Request::PoolStatus(_)
-        | Request::PoolCache(_)
+        | Request::PoolStatus(_) | Request::PoolCache(_)
         | Request::VdevGet(_)
         | Request::PoolSync(_)
         | Request::DatasetList(_)

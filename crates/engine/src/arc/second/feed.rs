@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Level of LZ4, which has none.
 const LEVEL: u8 = 0;
 
-/// Feeds a device in a thread of its own; without threads [`Inner::feed`] is called by whoever wants it.
+/// Feeds a device in a thread of its own; without threads the caller of [`Inner::feed`] does it.
 pub(in crate::arc) fn begin(inner: &Arc<Inner>, device: Arc<CacheDevice>, tunables: &Tunables, host: &HostRef) {
     let (weak, tunables) = (Arc::downgrade(inner), tunables.clone());
     device.begin_thread();

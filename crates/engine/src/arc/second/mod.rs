@@ -15,7 +15,7 @@
 //! 4. A device that does not answer stops the readers that wait for it already, and no others; nobody waits for it at the end of the pool.
 //!
 //! # Locks
-//! `Writer` of a device is held across its I/O by whoever feeds it, and by nobody else. The index, and what a device has, are leaves.
+//! `Writer` of a device is held across its I/O by the thread that feeds it alone. The index, and what a device has, are leaves.
 //!
 //! # Path
 //! `load` reads here before it reads the pool. `pool` says which devices there are.
