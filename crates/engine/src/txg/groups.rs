@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(groups.hold_unless(&suspended).unwrap().txg(), txg + 1);
     }
 
-    /// The last group wanted one more, when nobody closed groups any more: who wrote it waited for that one for ever.
+    /// The last group wanted one more, when nobody closed groups any more: its writer waited for that one for ever.
     #[test]
     fn what_is_wanted_after_the_last_group_was_closed_is_not_waited_for() {
         let groups = TxgGroups::new(4);
