@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use engine::error::ErrorKind;
 use engine::pool::{Beside, Stopped};
 use engine::tunables::{Parameter, Tunables};
+use engine::vdev::label::DeviceLabels;
 use engine::vdev::{NewLeaf, TopVdev, VdevKind};
 use ondisk::feature::Feature;
 use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_CANCELED, REMOVAL_FINISHED};
@@ -109,9 +110,10 @@ fn finish(rig: &Rig, going: &Going, what: &str) {
     assert_eq!(top.kind(), VdevKind::Indirect, "{what}");
     rig.pool().engine().vdevs.departures().wait();
     for image in &going.images {
-        let mut label = vec![0; 256 << 10];
-        std::fs::File::open(image).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut label)).expect("the image");
-        assert!(label[16 << 10..128 << 10].iter().all(|byte| *byte == 0), "{what}: {} has a label", image.display());
+        let disk = disk::open(&image.display().to_string(), disk::Access::Inspect).expect("the image");
+        let labels = DeviceLabels::read(&*disk);
+        let left = labels.newest_config().and_then(|config| config.u64("txg"));
+        assert!(left.is_none_or(|txg| txg == 0) && labels.uberblocks(9).is_empty(), "{what}: the labels of {} do not say that it left", image.display());
         std::fs::remove_file(image).expect("the image");
     }
 }

@@ -184,7 +184,13 @@ fn a_pool_without_changes_writes_nothing() {
     }
     assert_eq!(rig.pool().engine().uberblock().txg, written);
     let allocator = rig.pool().engine().context.io.allocator().clone();
-    assert_eq!(allocator.space_use(engine::alloc::ClassKind::Normal).deferred, 0, "freed space waits for ever");
+    let waiting = || allocator.space_use(engine::alloc::ClassKind::Normal).deferred;
+    // What was freed last may be needed to go back, as long as nothing else was written.
+    assert!(waiting() >= 1 << 20, "{} bytes wait", waiting());
+    for _ in 0..4 {
+        rig.pool().engine().write_group().unwrap();
+    }
+    assert!(waiting() < 1 << 20, "{} bytes wait", waiting());
     rig.judge("idle");
 }
 
