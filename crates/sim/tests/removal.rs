@@ -83,11 +83,12 @@ fn tops(rig: &Rig) -> Vec<std::sync::Arc<TopVdev>> {
 fn remove(rig: &Rig, at: usize) -> Going {
     let top = tops(rig)[at].clone();
     rig.pool().engine().remove_top(top.guid()).unwrap_or_else(|error| panic!("vdev {}: {error}", top.id()));
-    Going { vdev: top.id(), images: top.leaves().iter().map(|leaf| leaf.name().into()).collect() }
+    Going { vdev: top.id(), ashift: top.ashift(), images: top.leaves().iter().map(|leaf| leaf.name().into()).collect() }
 }
 
 struct Going {
     vdev: u64,
+    ashift: u32,
     images: Vec<PathBuf>,
 }
 
@@ -113,7 +114,7 @@ fn finish(rig: &Rig, going: &Going, what: &str) {
         let disk = disk::open(&image.display().to_string(), disk::Access::Inspect).expect("the image");
         let labels = DeviceLabels::read(&*disk);
         let left = labels.newest_config().and_then(|config| config.u64("txg"));
-        assert!(left.is_none_or(|txg| txg == 0) && labels.uberblocks(9).is_empty(), "{what}: the labels of {} do not say that it left", image.display());
+        assert!(left == Some(0) && labels.uberblocks(going.ashift).is_empty(), "{what}: the labels of {} do not say that it left", image.display());
         std::fs::remove_file(image).expect("the image");
     }
 }

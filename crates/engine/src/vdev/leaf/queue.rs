@@ -10,7 +10,7 @@
 //! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
 //!
 //! What nobody asked for just now (scrub, rebuild, trim, initialize) is in the *background*: while there is other I/O, and a moment after it, only the floor of
-//! it is under way, and after each the leaf *rests* from it [`REST`] times as long as that took. So users keep three quarters of the device at least.
+//! it is under way, and after each the leaf *rests* from it [`REST`] times as long as that took. So users are to keep three quarters of its time (what they do keep: docs/performance.md).
 //! Limits and floors are tunables, by OpenZFS's names ([`Parameter`]), and may change at any time. A large I/O counts as several.
 //!
 //! A thread that has an I/O waits here for its turn and then makes it itself. Meanwhile it lends its memory ([`disk::Loan`]): whose turn
