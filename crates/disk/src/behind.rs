@@ -70,6 +70,12 @@ impl Footprint {
     }
 }
 
+/// The drive below an open file or device, by number.
+pub(crate) fn drive_of(found: &fs::Metadata) -> u64 {
+    let base = if found.file_type().is_block_device() { Base::Block(found.rdev()) } else { Base::File { device: found.dev(), inode: found.ino() } };
+    Machine::default().drive(base)
+}
+
 /// What a loop device lies over.
 pub(crate) struct LoopOver {
     pub(crate) base: Base,
@@ -119,6 +125,21 @@ impl Machine {
         };
         found.push(extent);
         below.into_iter().for_each(|extent| self.descend(extent, found, depth - 1));
+    }
+
+    /// The number of the drive that does the work for a file or device in the end; of several below one, that of the one.
+    fn drive(&self, mut base: Base) -> u64 {
+        for _ in 0..DEPTH_MAX {
+            base = match base {
+                Base::File { device, .. } => Base::Block(device),
+                Base::Block(number) => {
+                    let whole = Extent { base, range: 0..u64::MAX, exact: false, below_loop: false, path: PathBuf::new() };
+                    let Ok([only]) = <[Extent; 1]>::try_from(self.below(number, &whole)) else { return number };
+                    only.base
+                }
+            }
+        }
+        u64::MAX
     }
 
     fn about(&self, number: u64) -> PathBuf {

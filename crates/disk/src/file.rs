@@ -9,6 +9,7 @@
 //! before the file was seen to be as long as it was (an `fstat`: a hundredth of what the durable write takes), and a file that was cut once takes no more.
 //! (Only the last bytes of the last label could make it as long again, and before labels there is a flush.)
 
+use crate::behind::drive_of;
 use crate::claim::{Claim, in_use};
 use crate::direct::Direct;
 use crate::room::Room;
@@ -54,6 +55,8 @@ pub struct FileDisk {
     sector: u64,
     physical_sector: u64,
     has_write_cache: bool,
+    /// See [`Disk::drive`].
+    drive: u64,
     /// The file was found to be shorter than it was.
     is_cut: AtomicBool,
     /// Its requests go past the page cache.
@@ -119,7 +122,9 @@ impl FileDisk {
         let size = direct.as_ref().map_or(size, |direct| size - size % direct.sector());
         let room = (kind == DiskKind::File && direct.is_some() && access == Access::Write).then(|| Room::new(size));
         let is_cut = AtomicBool::new(false);
-        Ok(FileDisk { file, name, kind, size: AtomicU64::new(size), sector, physical_sector, has_write_cache, is_cut, direct, room, _claim: claim })
+        let drive = drive_of(&file.metadata()?);
+        let size = AtomicU64::new(size);
+        Ok(FileDisk { file, name, kind, size, sector, physical_sector, has_write_cache, drive, is_cut, direct, room, _claim: claim })
     }
 
     /// Fails if the file was made shorter since it was opened.
@@ -378,6 +383,10 @@ impl Disk for FileDisk {
 
     fn physical_sector_bytes(&self) -> u64 {
         self.physical_sector
+    }
+
+    fn drive(&self) -> Option<u64> {
+        Some(self.drive)
     }
 
     fn kind(&self) -> DiskKind {

@@ -121,6 +121,11 @@ pub trait Disk: Send + Sync {
         self.sector_bytes()
     }
 
+    /// The drive that does the work, by a number; others with the same number share it. None: it shares nothing.
+    fn drive(&self) -> Option<u64> {
+        None
+    }
+
     /// File or block device.
     fn kind(&self) -> DiskKind;
 

@@ -77,6 +77,10 @@ impl Disk for SliceDisk {
         self.inner.discard(self.start + offset, length)
     }
 
+    fn drive(&self) -> Option<u64> {
+        self.inner.drive()
+    }
+
     fn size_bytes(&self) -> u64 {
         self.length
     }

@@ -110,6 +110,10 @@ impl Leaf {
         writing_txg: Arc<AtomicU64>,
     ) -> Leaf {
         let trims = disk.as_ref().is_some_and(|disk| disk.can_discard());
+        let queue = Queue::default();
+        if let Some(disk) = &disk {
+            queue.set_drive(&**disk);
+        }
         Leaf {
             number,
             guid: AtomicU64::new(guid),
@@ -128,7 +132,7 @@ impl Leaf {
             writing_txg,
             stats: LeafStats::default(),
             traffic: Traffic::default(),
-            queue: Queue::default(),
+            queue,
         }
     }
 
@@ -187,6 +191,7 @@ impl Leaf {
     /// It is used again, on what may be another device with the same contents.
     pub(crate) fn reopen(&self, disk: DiskRef) {
         self.trims.store(disk.can_discard(), Relaxed);
+        self.queue.set_drive(&*disk);
         *self.disk.write() = Some(disk);
         self.stop(VdevState::Online, Reason::None);
     }

@@ -1,5 +1,6 @@
 //! One device of a pool: its I/O in turns, its health, what was counted of it.
 
+mod drive;
 mod gate;
 mod health;
 #[allow(clippy::module_inception)]

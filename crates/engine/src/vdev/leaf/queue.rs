@@ -10,7 +10,7 @@
 //! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
 //!
 //! What nobody asked for just now (scrub, rebuild, trim, initialize) is in the *background*: while there is other I/O, and a moment after it, only the floor of
-//! it is under way, and after each the leaf *rests* from it [`REST`] times as long as that took. So users are to keep three quarters of its time (what they do keep: docs/performance.md).
+//! it is under way, and after each the drive *rests* from it ([`super::drive`]).
 //! Limits and floors are tunables, by OpenZFS's names ([`Parameter`]), and may change at any time. A large I/O counts as several.
 //!
 //! A thread that has an I/O waits here for its turn and then makes it itself. Meanwhile it lends its memory ([`disk::Loan`]): whose turn
@@ -30,9 +30,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use disk::Loan;
-use parking_lot::{Condvar, Mutex};
+use disk::{Disk, Loan};
+use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::drive::Drive;
 use crate::host;
 use crate::tunables::{Parameter, Tunables};
 
@@ -66,11 +67,6 @@ const LARGE: u32 = 4;
 const PIECE_BYTES: usize = LARGE as usize * UNIT_BYTES;
 /// Beside durable writes is also what comes so soon after one, in nanoseconds.
 const SOON_NS: u64 = 20_000_000;
-
-/// Beside other I/O, background I/O lets the device go for so many times as long as it had it,
-const REST: u64 = 3;
-/// in nanoseconds at most.
-const REST_NS_MAX: u64 = 200_000_000;
 
 /// Most I/Os that are made as one.
 const TOGETHER_MAX: usize = 128;
@@ -163,8 +159,6 @@ struct State {
     under_way: [u32; Class::COUNT],
     /// In the order in which they came.
     waiting: VecDeque<Arc<Waiting>>,
-    /// Beside other I/O nothing begins in the background before, in nanoseconds of the host's clock.
-    rests_until: u64,
 }
 
 impl State {
@@ -213,8 +207,7 @@ pub(in crate::vdev) struct Queue {
     durable: AtomicU64,
     /// When the last one ended, in nanoseconds of the host's clock.
     durable_ended: AtomicU64,
-    /// When the last I/O ended that is not in the background, nor of a thread that works there.
-    foreground_ended: AtomicU64,
+    drive: RwLock<Arc<Drive>>,
     limits: OnceLock<Tunables>,
 }
 
@@ -224,13 +217,16 @@ type Clock<'a> = &'a dyn Fn() -> u64;
 /// An I/O whose turn it is. Dropped, it is done.
 pub(in crate::vdev) struct Turn<'a> {
     queue: &'a Queue,
+    drive: Arc<Drive>,
     class: Class,
     /// 0: it is not bounded.
     counts: u32,
+    bytes: u64,
     /// This one and those that are to be made together with it, by place; none: it is alone.
     together: Vec<Arc<Waiting>>,
-    /// When it began, if it is in the background.
     began: u64,
+    /// It is not in the background, nor of a thread that works there.
+    is_foreground: bool,
     now: Clock<'a>,
 }
 
@@ -248,6 +244,11 @@ impl Queue {
         let _ = self.limits.set(limits.clone());
     }
 
+    /// What it is the queue of.
+    pub(in crate::vdev) fn set_drive(&self, disk: &dyn Disk) {
+        *self.drive.write() = Drive::of(disk);
+    }
+
     fn limit(&self, parameter: Parameter) -> u64 {
         self.limits.get_or_init(Tunables::default).now(parameter)
     }
@@ -256,17 +257,18 @@ impl Queue {
     pub(in crate::vdev) fn try_enter<'a>(&'a self, wanted: &Wanted, now: Clock<'a>) -> Option<Turn<'a>> {
         let class = wanted.class;
         let limit = self.allowed(class, now);
+        let bytes = wanted.length as u64;
         let turn = |counts| {
             if class == Class::SyncWrite {
                 self.durable.fetch_add(1, Relaxed);
             }
-            self.turn(class, counts, Vec::new(), now)
+            self.turn(class, counts, bytes, Vec::new(), now)
         };
         if limit == UNBOUNDED {
             return Some(turn(0));
         }
         let mut state = self.state.lock();
-        if state.waiting.iter().any(|other| other.wanted.class == class) || !state.has_room(wanted, limit) || self.rest(&state, class, now) > 0 {
+        if state.waiting.iter().any(|other| other.wanted.class == class) || !state.has_room(wanted, limit) || self.rest(class, now) > 0 {
             return None;
         }
         state.under_way[class as usize] += wanted.counts();
@@ -278,7 +280,7 @@ impl Queue {
         let me = Arc::new(Waiting { wanted: *wanted, loan: loan.cloned(), fate: AtomicU8::new(Fate::Waits as u8) });
         let mut state = self.state.lock();
         state.waiting.push_back(me.clone());
-        let mut has_rested = false;
+        let mut stands_still = None;
         loop {
             let limit = self.allowed(wanted.class, now);
             match me.fate() {
@@ -288,20 +290,23 @@ impl Queue {
                 Fate::Alone if !state.waiting.iter().any(|other| Arc::ptr_eq(other, &me)) => state.waiting.push_front(me.clone()),
                 Fate::Waits | Fate::Alone => {}
             }
-            let rest = if has_rested { 0 } else { self.rest(&state, wanted.class, now) };
-            if matches!(me.fate(), Fate::Waits | Fate::Alone) && state.is_next(&me) && state.has_room(wanted, limit) && rest == 0 {
-                break;
-            }
+            let is_next = matches!(me.fate(), Fate::Waits | Fate::Alone) && state.is_next(&me) && state.has_room(wanted, limit);
+            let rest = if is_next && stands_still != Some(now()) { self.rest(wanted.class, now) } else { 0 };
             match rest {
+                0 if is_next => break,
                 0 => self.ended.wait(&mut state),
                 // A clock may stand still.
-                rest => has_rested = self.ended.wait_for(&mut state, Duration::from_nanos(rest)).timed_out(),
+                rest => {
+                    let began = now();
+                    stands_still = self.ended.wait_for(&mut state, Duration::from_nanos(rest)).timed_out().then_some(began);
+                }
             }
         }
         let together = if me.fate() == Fate::Waits { self.take_together(&mut state, &me, now) } else { Vec::new() };
         state.waiting.retain(|other| !Arc::ptr_eq(other, &me));
         let bytes: usize = together.iter().map(|other| other.wanted.length).sum();
-        let counts = counts(bytes.max(wanted.length));
+        let bytes = bytes.max(wanted.length);
+        let counts = counts(bytes);
         state.under_way[wanted.class as usize] += counts;
         // The next one may have looked before this one went.
         if !state.waiting.is_empty() {
@@ -310,12 +315,17 @@ impl Queue {
         if wanted.class == Class::SyncWrite {
             self.durable.fetch_add(1, Relaxed);
         }
-        Passage::Turn(self.turn(wanted.class, counts, together, now))
+        Passage::Turn(self.turn(wanted.class, counts, bytes as u64, together, now))
     }
 
-    fn turn<'a>(&'a self, class: Class, counts: u32, together: Vec<Arc<Waiting>>, now: Clock<'a>) -> Turn<'a> {
-        let began = if class.is_background() { now() } else { 0 };
-        Turn { queue: self, class, counts, together, began, now }
+    fn turn<'a>(&'a self, class: Class, counts: u32, bytes: u64, together: Vec<Arc<Waiting>>, now: Clock<'a>) -> Turn<'a> {
+        let drive = self.drive.read().clone();
+        let is_foreground = !class.is_background() && !host::is_in_background();
+        let began = now();
+        if is_foreground {
+            drive.begin_other(began);
+        }
+        Turn { queue: self, drive, class, counts, bytes, together, began, is_foreground, now }
     }
 
     /// As [`Queue::wait`], of what nobody else makes.
@@ -355,7 +365,7 @@ impl Queue {
             // Durable writes are not beside themselves, and the caller of a read waits for it.
             Class::SyncRead | Class::SyncWrite => false,
             Class::AsyncRead | Class::AsyncWrite => self.is_beside_durable(now),
-            _ => self.is_beside_others(now),
+            _ => self.drive.read().is_used(SOON_NS, now),
         };
         let bound = if is_beside { floor } else { limit };
         u32::try_from(self.limit(bound)).unwrap_or(UNBOUNDED)
@@ -366,17 +376,16 @@ impl Queue {
         self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS
     }
 
-    fn is_beside_others(&self, now: Clock<'_>) -> bool {
-        let ended = self.foreground_ended.load(Relaxed);
-        self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS
-    }
-
-    /// How long an I/O of this class has to leave the device to others still, in nanoseconds.
-    fn rest(&self, state: &State, class: Class, now: Clock<'_>) -> u64 {
-        if !class.is_background() || state.rests_until == 0 || !self.is_beside_others(now) {
+    /// How long an I/O of this class has to leave the drive to others still, in nanoseconds. 0: it has the drive now.
+    fn rest(&self, class: Class, now: Clock<'_>) -> u64 {
+        let drive = self.drive.read();
+        if !class.is_background() || !drive.is_used(SOON_NS, now) {
             return 0;
         }
-        state.rests_until.saturating_sub(now())
+        match drive.rest(now()) {
+            0 if drive.take(now()) => 0,
+            rest => rest.max(1),
+        }
     }
 }
 
@@ -401,9 +410,8 @@ impl Drop for Turn<'_> {
             self.queue.durable_ended.store((self.now)().max(1), Relaxed);
             self.queue.durable.fetch_sub(1, Relaxed);
         }
-        let is_background = self.class.is_background();
-        if !is_background && !host::is_in_background() {
-            self.queue.foreground_ended.store((self.now)(), Relaxed);
+        if self.is_foreground {
+            self.drive.end_other(self.bytes, self.class == Class::AsyncWrite, (self.now)());
         }
         if !self.together.is_empty() {
             self.settle(false);
@@ -411,9 +419,8 @@ impl Drop for Turn<'_> {
         if self.counts > 0 {
             let mut state = self.queue.state.lock();
             state.under_way[self.class as usize] -= self.counts;
-            if is_background {
-                let now = (self.now)();
-                state.rests_until = now + (now.saturating_sub(self.began) * REST).min(REST_NS_MAX);
+            if self.class.is_background() {
+                self.drive.end_background(self.bytes, self.began, (self.now)());
             }
             if !state.waiting.is_empty() {
                 self.queue.ended.notify_all();
