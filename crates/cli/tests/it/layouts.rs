@@ -154,3 +154,49 @@ fn a_spare_is_shared() {
     rig.ok("zpool create -m none three @d3.img");
     rig.ok("zpool destroy three");
 }
+
+/// Slow devices sit out of reads, as an administrator says or by themselves, and are written and scrubbed as before.
+#[test]
+fn slow_devices_sit_out() {
+    let Some((rig, names)) = rig(8) else { return };
+    let devices: String = names[..6].iter().map(|name| format!(" @{name}")).collect();
+    rig.ok(&format!("zpool create -f -O mountpoint=@mnt -O primarycache=metadata tank raidz2{devices} mirror @d6.img @d7.img"));
+    let of = |property: &str, vdev: &str| rig.ok(&format!("zpool get -Hpo value {property} tank {vdev}")).trim().to_owned();
+    let reads = |vdev: &str| of("read_ops", vdev).parse::<u64>().unwrap();
+    rig.ok("zpool set autosit=on tank raidz2-0");
+    for vdev in ["mirror-1", "@d6.img", "@d0.img", "root-0"] {
+        rig.refused(&format!("zpool set autosit=on tank {vdev}"), "operation not supported");
+    }
+    ["raidz2-0", "@d6.img"].into_iter().for_each(|vdev| rig.refused(&format!("zpool set sit_out=on tank {vdev}"), "operation not supported"));
+    let data = fill(&rig, "file", 20_000_000);
+    ["@d1.img", "@d4.img", "@d4.img"].into_iter().for_each(|vdev| drop(rig.ok(&format!("zpool set sit_out=on tank {vdev}"))));
+    rig.refused("zpool set sit_out=on tank @d0.img", "too many disks already sitting out");
+    assert_eq!([of("sit_out", "@d1.img"), of("sit_out", "@d0.img"), of("autosit", "raidz2-0")], ["on", "off", "on"]);
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -d @ tank");
+    assert_eq!([of("sit_out", "@d1.img"), of("autosit", "raidz2-0")], ["off", "on"], "the one is not kept, the other is");
+    ["@d1.img", "@d4.img"].into_iter().for_each(|vdev| drop(rig.ok(&format!("zpool set sit_out=on tank {vdev}"))));
+    let before = ["@d0.img", "@d1.img", "@d4.img"].map(reads);
+    assert!(fs::read(rig.path("mnt/file")).unwrap() == data);
+    let after = ["@d0.img", "@d1.img", "@d4.img"].map(reads);
+    assert!(after[0] > before[0] + 20 && after[1] == before[1] && after[2] == before[2], "{before:?} {after:?}");
+    rig.ok("zpool scrub -w tank");
+    assert!(reads("@d1.img") > after[1] + 20);
+    // One that sits out is replaced, while another one is away.
+    rig.ok("zpool offline tank @d0.img");
+    assert!(fs::read(rig.path("mnt/file")).unwrap() == data);
+    rig.image("new.img", 96 * MIB);
+    rig.ok("zpool replace -w tank @d1.img @new.img");
+    rig.ok("zpool online tank @d0.img");
+    rig.ok("zpool wait -t resilver tank");
+    assert_eq!([of("sit_out", "@new.img"), of("sit_out", "@d4.img")], ["off", "on"]);
+    rig.ok("zpool clear tank");
+    assert_eq!(of("sit_out", "@d4.img"), "off");
+    rig.ok("zpool set sit_out=on tank @d4.img");
+    rig.ok("zpool set sit_out=off tank @d4.img");
+    rig.ok("zpool scrub -w tank");
+    assert!(rig.ok("zpool status tank").contains("with 0 errors"));
+    assert!(fs::read(rig.path("mnt/file")).unwrap() == data);
+    rig.ok("zpool export tank");
+    rig.zdb(&["d0.img", "new.img", "d2.img", "d3.img", "d4.img", "d5.img", "d6.img", "d7.img"]);
+}

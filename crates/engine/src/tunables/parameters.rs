@@ -71,6 +71,9 @@ pub enum Parameter {
     FlushTxgTime,
     ScrubErrorBlocks,
     SlowIoMs,
+    ReadSitOutSecs,
+    OutlierCheckIntervalMs,
+    OutlierInsensitivity,
     CacheWriteMax,
     CacheWriteBoost,
     CacheHeadroom,
@@ -88,7 +91,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 67;
+const COUNT: usize = 70;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -149,6 +152,9 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (FlushTxgTime, "spa_flush_txg_time", 1..=u32::MAX as u64),
     (ScrubErrorBlocks, "zfs_scrub_error_blocks_per_txg", 1..=1 << 20),
     (SlowIoMs, "zio_slow_io_ms", 0..=86_400_000),
+    (ReadSitOutSecs, "vdev_read_sit_out_secs", 0..=1 << 32),
+    (OutlierCheckIntervalMs, "vdev_raidz_outlier_check_interval_ms", 0..=86_400_000),
+    (OutlierInsensitivity, "vdev_raidz_outlier_insensitivity", 0..=u32::MAX as u64),
     (CacheWriteMax, "l2arc_write_max", 1..=1 << 40),
     (CacheWriteBoost, "l2arc_write_boost", 0..=1 << 40),
     (CacheHeadroom, "l2arc_headroom", 0..=1 << 20),
@@ -276,6 +282,9 @@ impl Tunables {
             NoteTxgTime | FlushTxgTime => 600,
             ScrubErrorBlocks => 1 << 12,
             SlowIoMs => 30_000,
+            ReadSitOutSecs => 600,
+            OutlierCheckIntervalMs => 1000,
+            OutlierInsensitivity => 50,
             RemovalSuspendProgress => 0,
             RemoveMaxSegment => 16 << 20,
             RemovalMaxSpan => 32 << 10,

@@ -3,6 +3,7 @@
 //! It does no I/O of data: it says what an I/O is in I/Os of its leaves ([`TopVdev::io_map`]), which zio makes.
 
 use super::map::{Hold, IoMap, LeafId, Position, View, Wanted};
+use super::members::Sitting;
 use super::{Bias, Gate, IndirectMap, Layout, Leaf, Members, Moves, Moving, VdevConfig, VdevKind, VdevState, key};
 use super::config::RAIDZ_PARITY_MAX;
 use crate::error::{Error, Result};
@@ -45,6 +46,8 @@ pub struct TopVdev {
     bias: OnceLock<Bias>,
     /// Of RAID-Z, whose sectors move when it gets a device more.
     moves: Option<Arc<Moves>>,
+    /// Of those with parity: devices that are too slow for readers.
+    sitting: Option<Sitting>,
     /// Of others: writes that are under way, for a rebuild, which must not write over what is newer.
     writes: Arc<Moves>,
 }
@@ -60,6 +63,7 @@ impl TopVdev {
             next_number: AtomicU32::new(leaves.len() as u32),
             moves: (config.kind == VdevKind::Raidz).then(Arc::default),
             writes: Arc::default(),
+            sitting: matches!(config.kind, VdevKind::Raidz | VdevKind::Draid).then(Sitting::default),
             members: RwLock::new(Arc::new(Members::new(&config, leaves))),
             asize: AtomicU64::new(config.number(key::ASIZE)),
             config: RwLock::new(config),
@@ -391,6 +395,27 @@ impl TopVdev {
 
     pub(super) fn no_device(&self, done: &str) -> Error {
         error!(NoDevice, "vdev {}: no device can be {done}", self.id)
+    }
+
+    /// A read of it has ended.
+    pub fn after_read(&self) {
+        if let Some(sitting) = &self.sitting {
+            sitting.after_read(self);
+        }
+    }
+
+    /// Whether devices that are far slower than the others are left out of reads by themselves. `false`: it is no vdev with parity.
+    pub fn set_autosit(&self, is_automatic: bool) -> bool {
+        self.sitting.as_ref().inspect(|sitting| sitting.set_automatic(is_automatic)).is_some()
+    }
+
+    /// Leaves a device out of reads, as far as there is parity for it, until this is called again.
+    ///
+    /// # Errors
+    /// `NotSupported`: it is no vdev with parity. `Busy`: no more devices can be left out.
+    pub fn sit_out(&self, leaf: &Leaf, sits_out: bool) -> Result<()> {
+        let Some(sitting) = &self.sitting else { bail!(NotSupported, "operation not supported on this type of vdev") };
+        sitting.set(&self.members(), leaf, sits_out)
     }
 
     /// The threads for several reads at a time, if one of the devices is slow enough for that.

@@ -453,6 +453,8 @@ fn status_with(config: &VdevConfig, leaf: Option<&Leaf>, children: Vec<VdevStatu
         write_errors: number(|leaf| &leaf.stats.write_errors),
         checksum_errors: number(|leaf| &leaf.stats.checksum_errors),
         slow_ios: leaf.map_or(0, |leaf| leaf.traffic.slow()),
+        sits_out: leaf.is_some_and(|leaf| leaf.traffic.sits_out()),
+        sat_out: leaf.map_or(0, |leaf| leaf.traffic.sat_out()),
         scan_processed: number(|leaf| &leaf.stats.scan_processed),
         rebuild_processed: number(|leaf| &leaf.stats.rebuild_processed),
         self_healed: number(|leaf| &leaf.stats.self_healed),

@@ -84,6 +84,8 @@ pub trait BlockDevice: Send + Sync {
         let _ = (leaf, offset, length);
         Ok(())
     }
+    /// A read has ended.
+    fn after_read(&self) {}
     /// The threads for several reads at a time, if one of the devices is slow enough for that.
     fn beside_reads(&self) -> Option<Arc<Executor>> {
         None
@@ -192,6 +194,10 @@ impl BlockDevice for TopVdev {
 
     fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {
         self.open_leaf(leaf)?.write_durable(offset, buffers)
+    }
+
+    fn after_read(&self) {
+        self.after_read();
     }
 
     fn note_checksum_error(&self, leaf: LeafId) {

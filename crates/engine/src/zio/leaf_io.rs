@@ -17,7 +17,7 @@ use super::devices::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Executor;
 use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Verdict};
-use crate::vdev::{Class, IoMap, LeafId};
+use crate::vdev::{Class, IoMap, LeafId, View};
 use crate::{bail, error};
 
 mod copy;
@@ -47,7 +47,13 @@ impl PlaceRead {
     /// For `length` bytes at an address, written in the group `birth`.
     pub(super) fn new(device: Arc<dyn BlockDevice>, class: Class, dva: Dva, length: usize, birth: u64) -> Result<PlaceRead> {
         let map = device.io_map(dva.offset, length, birth)?;
-        let reading = Reading::new(&map, dva.offset, |leaf| device.view(leaf, birth));
+        // Scans and rebuilds read every device, however slow it is.
+        let may_leave_out = matches!(class, Class::SyncRead | Class::AsyncRead);
+        let view = |leaf| {
+            let view = device.view(leaf, birth);
+            View { sits_out: view.sits_out && may_leave_out, ..view }
+        };
+        let reading = Reading::new(&map, dva.offset, view);
         Ok(PlaceRead { device, dva, class, map, reading, failure: None })
     }
 
@@ -63,6 +69,7 @@ impl PlaceRead {
             }
             self.ask(asks, buf);
             if self.reading.solve(&self.map, buf, verify)? {
+                self.device.after_read();
                 return Ok(true);
             }
         }
@@ -188,6 +195,15 @@ pub fn read_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], bi
 /// Those of the leaves.
 pub(super) fn read_range_ahead(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
     read_range_as(device, Class::AsyncRead, offset, buf, birth)
+}
+
+/// The same as a scan reads it: from all leaves.
+#[cfg(test)]
+pub(crate) fn scan_range(device: &Arc<dyn BlockDevice>, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {
+    let mut place = PlaceRead::new(device.clone(), Class::Scrub, Dva::new(0, offset, buf.len() as u64), buf.len(), birth)?;
+    place.find_right(buf, &mut |_| Ok(true))?;
+    place.look_at_others();
+    Ok(())
 }
 
 fn read_range_as(device: &Arc<dyn BlockDevice>, class: Class, offset: u64, buf: &mut [u8], birth: u64) -> Result<()> {

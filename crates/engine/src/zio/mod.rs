@@ -49,6 +49,8 @@ pub use crate::sync::Executor;
 pub use free::BlockTables;
 #[cfg(test)]
 pub(crate) use leaf_io::write_blocks;
+#[cfg(test)]
+pub(crate) use leaf_io::scan_range;
 pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;

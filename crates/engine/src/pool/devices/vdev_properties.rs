@@ -9,7 +9,7 @@ use crate::bail;
 use crate::alloc::ClassKind;
 use crate::dmu::SyncTx;
 use crate::dsl::prop_table::is_user_property;
-use crate::dsl::{Dsl, PropertyValue, SpaceCheck};
+use crate::dsl::{Dsl, Mos, PropertyValue, SpaceCheck};
 use crate::error::Result;
 use crate::pool::config::vdev_prop_table;
 use crate::pool::layers::Layers;
@@ -19,6 +19,9 @@ use crate::vdev::{TopVdev, VdevConfig, key};
 /// Blocks of the MOS that change, about.
 const BLOCKS: u64 = 6;
 const ALLOCATING: &str = "allocating";
+const SIT_OUT: &str = "sit_out";
+/// In the ZAP of a top-level vdev.
+const AUTOSIT: &str = "autosit";
 
 /// What is stored of a vdev: its guid, and names with values.
 pub type StoredOfVdev = (u64, Vec<(String, PropertyValue)>);
@@ -69,8 +72,17 @@ pub(in crate::pool) fn set(writer: &Arc<GroupWriter>, guid: u64, name: &str, val
     if zap == 0 {
         bail!(Invalid, "the pool has no place for properties of it");
     }
-    if name == ALLOCATING {
-        set_allocating(writer, guid, value.number() != 0)?;
+    let is_on = || value.number() != 0;
+    match name {
+        ALLOCATING => set_allocating(writer, guid, is_on())?,
+        SIT_OUT => {
+            let Some((top, leaf)) = layers.vdevs.find_leaf(guid) else { bail!(NotSupported, "operation not supported on this type of vdev") };
+            top.sit_out(&leaf, is_on())?;
+        }
+        AUTOSIT if !layers.vdevs.data_tops().iter().any(|top| top.guid() == guid && top.set_autosit(is_on())) => {
+            bail!(NotSupported, "operation not supported on this type of vdev");
+        }
+        _ => {}
     }
     let (stored, shown) = (name.to_owned(), match &value {
         PropertyValue::Text(text) => text.clone(),
@@ -89,6 +101,19 @@ fn store(dsl: &Arc<Dsl>, zap: u64, name: &str, value: &PropertyValue, tx: &SyncT
         PropertyValue::Text(text) => mos.zap_set_text(zap, name, text, tx),
         PropertyValue::Number(number) => mos.zap_set_u64(zap, name, *number, tx),
     }
+}
+
+/// What is stored of `autosit` of a top-level vdev holds.
+///
+/// # Errors
+/// Its ZAP cannot be read.
+pub(in crate::pool) fn load_autosit(mos: &Mos, top: &TopVdev) -> Result<()> {
+    if top.zap() != 0
+        && let Some(value) = mos.zap_get(top.zap(), AUTOSIT)?
+    {
+        top.set_autosit(value.first() == 1);
+    }
+    Ok(())
 }
 
 /// Closes a top-level vdev to new blocks, or opens it.

@@ -32,6 +32,7 @@ use crate::pool::config::pool_config::{PoolConfig, PoolState};
 use crate::pool::config::properties::obey_stored_properties;
 use crate::pool::devices::{dirty_time_log, distributed};
 use crate::pool::devices::removed;
+use crate::pool::devices::vdev_properties::load_autosit;
 use crate::pool::devices::vdev_zaps::{ALLOCATION_BIAS, free_of_leaf};
 use crate::pool::layers::Layers;
 use crate::pool::{expansion, leaf_work, rebuild, removal, scan, time_log_sync};
@@ -345,6 +346,7 @@ pub(in crate::pool) fn vdev_space(top: &Arc<TopVdev>, mos: &Mos) -> Result<VdevS
     let narrow = |what: &str, number: u64| u8::try_from(number).map_err(|_| error!(Corrupt, "vdev {}: bad {what} ({number})", top.id()));
     let sizing = top.clone();
     let class = allocation_class(mos, top)?;
+    load_autosit(mos, top)?;
     Ok(VdevSpace {
         group: GroupConfig {
             vdev: u32::try_from(top.id()).map_err(|_| error!(Corrupt, "vdev {}: number too large", top.id()))?,

@@ -103,6 +103,10 @@ pub struct VdevStatus {
     pub checksum_errors: u64,
     /// Requests that took too long.
     pub slow_ios: u64,
+    /// Readers do without it, for it is too slow.
+    pub sits_out: bool,
+    /// How often that was so without an administrator.
+    pub sat_out: u64,
     pub scan_processed: u64,
     /// Bytes that the last rebuild wrote here.
     pub rebuild_processed: u64,

@@ -329,6 +329,7 @@ impl Leaf {
             readable: self.is_open(),
             missed: self.has_missed(birth),
             behind: self.is_behind(),
+            sits_out: self.traffic.sits_out(),
             pending: self.stats.pending.load(Relaxed),
             last_end: self.traffic.seeks().then(|| self.stats.last_end.load(Relaxed)),
         }

@@ -14,3 +14,4 @@ pub use health::{Reason, VdevState, VdevStatus};
 pub use leaf::{Leaf, LeafStats};
 pub use queue::Class;
 pub use traffic::{RequestKind, Requests, Traffic};
+pub(in crate::vdev) use traffic::WAIT_BUCKETS;

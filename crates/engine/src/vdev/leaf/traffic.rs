@@ -18,7 +18,7 @@ use crate::sync::Executor;
 use crate::tunables::{Parameter, Tunables};
 
 /// Buckets of times: the last begins at 69 seconds.
-const WAIT_BUCKETS: usize = 37;
+pub(in crate::vdev) const WAIT_BUCKETS: usize = 37;
 /// Buckets of sizes: the last begins at 16 MiB.
 const SIZE_BUCKETS: usize = 25;
 
@@ -111,6 +111,12 @@ pub struct Traffic {
     limits: OnceLock<Tunables>,
     /// Requests that were slow.
     slow: AtomicU64,
+    /// Until then readers do without it, in nanoseconds of the clock; 0: they do not.
+    sits_until: AtomicU64,
+    /// How often it was found to be far slower than others, lately.
+    outlier: AtomicU64,
+    /// How often it was made to sit out for that.
+    sat_out: AtomicU64,
 }
 
 /// A request under way. Dropped, it is done.
@@ -159,9 +165,60 @@ impl Traffic {
         self.slow.load(Relaxed)
     }
 
-    /// They are forgotten.
+    /// They are forgotten, and that it sits out.
     pub(in crate::vdev) fn forget_slow(&self) {
-        self.slow.store(0, Relaxed);
+        [&self.slow, &self.outlier, &self.sits_until].into_iter().for_each(|counter| counter.store(0, Relaxed));
+    }
+
+    /// Do readers do without it? Asked on every read.
+    #[doc(alias = "vdev_sit_out_reads")]
+    pub fn sits_out(&self) -> bool {
+        let until = self.sits_until.load(Relaxed);
+        until != 0 && self.sit_out_secs() != 0 && self.now_ns() < until
+    }
+
+    /// For how long a device sits out that is too slow; 0: never.
+    pub(in crate::vdev) fn sit_out_secs(&self) -> u64 {
+        self.limits.get().map_or(0, |limits| limits.now(Parameter::ReadSitOutSecs))
+    }
+
+    /// Readers do without it for so many seconds; `None`: until somebody says otherwise.
+    #[doc(alias = "vdev_raidz_sit_child")]
+    pub(in crate::vdev) fn sit_out(&self, seconds: Option<u64>) {
+        let until = |seconds: u64| self.now_ns().saturating_add(seconds.saturating_mul(1000 * MILLISECOND_NS));
+        self.sits_until.store(seconds.map_or(u64::MAX, until), Relaxed);
+        self.slow.fetch_add(1, Relaxed);
+    }
+
+    /// Readers use it again.
+    #[doc(alias = "vdev_raidz_unsit_child")]
+    pub(in crate::vdev) fn sit_in(&self) {
+        self.sits_until.store(0, Relaxed);
+    }
+
+    /// How often it was found to be far slower than others.
+    pub(in crate::vdev) fn outlier(&self) -> &AtomicU64 {
+        &self.outlier
+    }
+
+    /// It sits out for being slow, not because somebody said so.
+    pub(in crate::vdev) fn note_sat_out(&self) {
+        self.sat_out.fetch_add(1, Relaxed);
+    }
+
+    /// How often that was.
+    pub fn sat_out(&self) -> u64 {
+        self.sat_out.load(Relaxed)
+    }
+
+    /// Reads by the time that they took, as [`Requests::wait`] with all buckets.
+    pub(in crate::vdev) fn reads_by_time(&self) -> [u64; WAIT_BUCKETS] {
+        std::array::from_fn(|bucket| self.kinds[RequestKind::Read as usize].wait[bucket].load(Relaxed))
+    }
+
+    /// What tells the time, and what is slow, once both are known.
+    pub(in crate::vdev) fn clock_and_limits(&self) -> Option<(HostRef, Tunables)> {
+        Some((self.clock.get()?.clone(), self.limits.get()?.clone()))
     }
 
     /// A request of `blocks` blocks begins.

@@ -18,6 +18,8 @@ pub struct View {
     pub missed: bool,
     /// It has missed writes.
     pub behind: bool,
+    /// It is so slow that readers had better do without it.
+    pub sits_out: bool,
     /// I/O that it has not done yet.
     pub pending: u64,
     /// Where the last I/O ended, if its reads are so slow that the way from there counts.
@@ -26,7 +28,7 @@ pub struct View {
 
 impl View {
     /// It can be read, has everything, and does nothing.
-    pub const IDLE: View = View { readable: true, missed: false, behind: false, pending: 0, last_end: None };
+    pub const IDLE: View = View { readable: true, missed: false, behind: false, sits_out: false, pending: 0, last_end: None };
 }
 
 /// The best side to read what is at `offset` from, of those that can be read.
@@ -35,7 +37,7 @@ pub(super) fn best(offset: u64, sides: &[View], is_candidate: impl Fn(usize) -> 
     let turn = |side: usize| (side as u64 + count - (offset >> REGION_SHIFT) % count) % count;
     let way = |side: usize| sides[side].last_end.map_or(0, |end| end.abs_diff(offset));
     let candidates = (0..sides.len()).filter(|&side| sides[side].readable && is_candidate(side));
-    candidates.min_by_key(|&side| (sides[side].missed, sides[side].behind, sides[side].pending, way(side), turn(side)))
+    candidates.min_by_key(|&side| (sides[side].missed, sides[side].sits_out, sides[side].behind, sides[side].pending, way(side), turn(side)))
 }
 
 /// Whether a flush of these sides of a column, that worked on `flushed`, made the column durable (invariant 3 of vdev).

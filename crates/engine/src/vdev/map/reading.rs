@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! At first the best side of each column of data is asked, another one of it where that fails, and parity only in place
-//! of columns that no side has. While the checksum is right, that is all. Else every other side is asked, those last
+//! of columns that no side has, or whose device is so slow that it sits out. While the checksum is right, that is all. Else every other side is asked, those last
 //! that have missed what is wanted, and what was given is combined: for each column of data one of the answers, or what
 //! parity makes of the other columns. Combinations that rebuild few columns are tried first.
 //!
@@ -181,11 +181,11 @@ impl Reading {
     }
 
     /// For each column of data of which there is nothing its best side, and as much parity as there are columns without any. A column of which every side has
-    /// missed what is wanted is asked only if there is not so much parity.
+    /// missed what is wanted is asked only if there is not so much parity; one that sits out, too, and before that.
     fn few(&self, map: &IoMap) -> Vec<Ask> {
         let mut asks = Vec::new();
         for (row, found) in map.rows.iter().enumerate() {
-            let (mut absent, mut stale) = (0_usize, Vec::new());
+            let (mut absent, mut slow, mut stale) = (0_usize, Vec::new(), Vec::new());
             for (column, part) in found.columns.iter().enumerate() {
                 let Some(range) = part.range().filter(|range| !range.is_empty()) else { continue };
                 if self.of(row, column).iter().any(Known::has_bytes) {
@@ -194,24 +194,27 @@ impl Reading {
                 let ask = self.best(row, column).map(|at| Ask { at, in_place: range.len() == part.length });
                 match ask {
                     Some(ask) if found.parity() > 0 && self.has_missed(ask.at) => stale.push(ask),
+                    Some(ask) if found.parity() > 0 && self.sits_out(ask.at) => slow.push(ask),
                     Some(ask) => asks.push(ask),
                     None => absent += 1,
                 }
             }
-            absent += stale.len();
+            // Of parity that is slow as little as can be.
+            let (mut parity, mut slow_parity) = (Vec::new(), Vec::new());
+            let mut wanted = absent + stale.len() + slow.len();
             for column in 0..found.parity() {
-                if absent == 0 {
-                    break;
-                }
-                let side = self.best(row, column).filter(|at| !self.has_missed(*at));
                 if self.of(row, column).iter().any(Known::has_bytes) {
-                    absent -= 1;
-                } else if let Some(at) = side {
-                    asks.push(Ask { at, in_place: false });
-                    absent -= 1;
+                    wanted = wanted.saturating_sub(1);
+                } else if let Some(at) = self.best(row, column).filter(|at| !self.has_missed(*at)) {
+                    let of = if self.sits_out(at) { &mut slow_parity } else { &mut parity };
+                    of.push(Ask { at, in_place: false });
                 }
             }
-            asks.extend(stale.into_iter().take(absent));
+            for group in [parity, slow, slow_parity, stale] {
+                let taken = group.len().min(wanted);
+                asks.extend(group.into_iter().take(taken));
+                wanted -= taken;
+            }
         }
         asks
     }
@@ -439,6 +442,11 @@ impl Reading {
     pub fn is_behind(&self, at: Position) -> bool {
         let view = self.of(at.row, at.column)[at.side].view;
         view.missed && view.readable
+    }
+
+    /// Is the side so slow that readers had better do without it?
+    fn sits_out(&self, at: Position) -> bool {
+        self.of(at.row, at.column)[at.side].view.sits_out
     }
 
     /// Has the side missed what was read?

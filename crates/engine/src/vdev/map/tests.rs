@@ -122,6 +122,40 @@ fn a_child_that_has_missed_a_block_is_not_asked_while_there_is_parity() {
     }
 }
 
+/// Every set of slow, stale and lost children: the slow are read only where parity is not enough, and after all that is lost or stale.
+#[test]
+fn a_child_that_sits_out_is_not_asked_while_there_is_parity() {
+    let mut random = ChaCha8Rng::seed_from_u64(26);
+    for parity in 1..4_u64 {
+        let width = 4 + parity as u32;
+        let layout = Layout::raidz(0, 9, parity, leaves(width));
+        for kinds in 0..4_u32.pow(width) {
+            let kind = |child: u32| kinds / 4_u32.pow(child) % 4;
+            let count = |kind_of: u32| (0..width).filter(|child| kind(*child) == kind_of).count();
+            let [slow, stale, gone] = [1, 2, 3].map(count);
+            if stale + gone > parity as usize || random.random_range(0..8) > 0 {
+                continue;
+            }
+            let data = noise(512 * 4, &mut random);
+            let map = layout.map(512 * 7, data.len(), 4);
+            let mut disks = Disks::new(width as usize, 1 << 14, &mut random);
+            let old = disks.0.clone();
+            disks.write(&map, &data);
+            (0..width).filter(|child| kind(*child) == 2).for_each(|child| disks.0[child as usize].clone_from(&old[child as usize]));
+            let view = |leaf: LeafId| View { sits_out: kind(leaf.leaf) == 1, missed: kind(leaf.leaf) == 2, behind: kind(leaf.leaf) == 2, readable: kind(leaf.leaf) != 3, ..View::IDLE };
+            let reading = &mut Reading::new(&map, 0, view);
+            let asks = reading.next(&map);
+            let asked = |kind_of: u32| asks.iter().filter(|ask| kind(map.at(ask.at).1.leaf.leaf) == kind_of).count();
+            assert_eq!((asked(2), asked(3)), (0, 0), "parity {parity}, kinds {kinds}");
+            // The block is on all children: so many of the others are left.
+            let well = width as usize - slow - stale - gone;
+            assert_eq!(asked(1), 4_usize.saturating_sub(well), "parity {parity}, kinds {kinds}: {asks:?}");
+            let gone: Vec<u32> = (0..width).filter(|child| kind(*child) == 3).collect();
+            assert_eq!(read(&map, &disks, view, &gone, &data, false).data.as_ref(), Some(&data), "parity {parity}, kinds {kinds}");
+        }
+    }
+}
+
 /// Every byte of a block in some column once, no sector of the children twice, and none outside of what is allocated.
 #[test]
 fn raidz_columns_are_a_block_and_nothing_else() {

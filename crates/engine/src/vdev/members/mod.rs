@@ -14,6 +14,7 @@ mod exchange;
 mod moving;
 pub(super) mod outage;
 mod reshape;
+mod sitting;
 mod snapshot;
 
 #[cfg(test)]
@@ -21,4 +22,5 @@ mod tests;
 
 pub(in crate::vdev) use moving::{CountedIo, HeldRange};
 pub use moving::{Moves, Moving};
+pub(in crate::vdev) use sitting::Sitting;
 pub use snapshot::Members;

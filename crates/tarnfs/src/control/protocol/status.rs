@@ -153,6 +153,9 @@ pub struct VdevStats {
     /// Bytes written to it by the running rebuild.
     #[serde(default)]
     pub rebuild_processed: u64,
+    /// Readers do without it, for it is too slow.
+    #[serde(default)]
+    pub sits_out: bool,
     /// Waits for the running resilver to end before its own.
     pub resilver_deferred: bool,
     /// Bytes that only the checkpoint keeps.

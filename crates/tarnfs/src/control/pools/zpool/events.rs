@@ -27,6 +27,8 @@ pub(in crate::control::pools) struct Watched {
     state: u64,
     /// Reads, writes, checksums.
     errors: [u64; 3],
+    /// How often it was found too slow for readers.
+    sat_out: u64,
 }
 
 impl EventLog {
@@ -98,9 +100,9 @@ impl Pools {
             let mut found = Vec::new();
             leaves(&status, &mut found);
             for leaf in found {
-                let now = Watched { state: leaf.state as u64, errors: [leaf.read_errors, leaf.write_errors, leaf.checksum_errors] };
+                let now = Watched { state: leaf.state as u64, errors: [leaf.read_errors, leaf.write_errors, leaf.checksum_errors], sat_out: leaf.sat_out };
                 // One that is met for the first time had no errors when it was opened, and nobody was told of what it has by now.
-                let before = imported.watched.lock().insert(leaf.guid, now).unwrap_or(Watched { errors: [0; 3], ..now });
+                let before = imported.watched.lock().insert(leaf.guid, now).unwrap_or(Watched { errors: [0; 3], sat_out: 0, ..now });
                 for (index, class) in ["ereport.fs.zfs.io", "ereport.fs.zfs.io", "ereport.fs.zfs.checksum"].into_iter().enumerate() {
                     let grown = now.errors[index].saturating_sub(before.errors[index]);
                     if grown > 0 {
@@ -110,6 +112,9 @@ impl Pools {
                         details.push(("new_errors".to_owned(), EventValue::Number(grown)));
                         self.events.push(class.to_owned(), imported, details);
                     }
+                }
+                if now.sat_out > before.sat_out {
+                    self.events.push("ereport.fs.zfs.sitout".to_owned(), imported, details(leaf));
                 }
                 if now.state != before.state {
                     self.events.push("resource.fs.zfs.statechange".to_owned(), imported, details(leaf));

@@ -60,6 +60,7 @@ fn leaf_status(status: &vdev::VdevStatus) -> LeafStatus {
         write_errors: status.write_errors,
         checksum_errors: status.checksum_errors,
         slow_ios: status.slow_ios,
+        sits_out: status.sits_out,
         scan_processed: status.scan_processed,
         rebuild_processed: status.rebuild_processed,
         self_healed: status.self_healed,

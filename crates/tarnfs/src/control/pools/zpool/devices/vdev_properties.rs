@@ -11,7 +11,7 @@ use crate::control::pools::{Failure, FailureKind};
 use crate::control::{PropertyValue, Setting, Source, Value, VdevProperties};
 
 /// What needs something that is not here.
-const NOT_HERE: [&str; 3] = ["path", "sit_out", "autosit"];
+const NOT_HERE: [&str; 1] = ["path"];
 
 /// What users have set of the vdevs of a pool.
 pub(in crate::control::pools) fn stored(table: &Table, name: Option<&str>) -> Result<Vec<VdevProperties>, Failure> {
@@ -46,6 +46,7 @@ pub(super) fn set(engine: &Pool, guid: u64, setting: &Setting) -> Result<(), Fai
     engine.set_vdev_property(guid, name, value).map_err(|error| match error.kind() {
         ErrorKind::NotFound => Failure::with(FailureKind::BadDevice, "no such device in pool"),
         ErrorKind::Invalid | ErrorKind::NotSupported => Failure::with(FailureKind::PoolNotSupported, words(&error)),
+        ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, words(&error)),
         _ => Failure::about_pool(&error),
     })
 }
