@@ -109,6 +109,56 @@ fn a_side_is_offline_and_online() {
     rig.zdb(&["a.img", "b.img"]);
 }
 
+/// A mirror can become as large as its smallest side; what a side has beyond is its own.
+#[test]
+fn what_devices_have_grown_by_is_shown() {
+    let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt tank mirror @a.img @b.img");
+    let of_pool = || rig.ok("zpool get -Hpo value expandsize tank").trim().to_owned();
+    let of = |vdev: &str| rig.ok(&format!("zpool get -Hpo value expandsize tank {vdev}")).trim().to_owned();
+    let grow = |name: &str| fs::File::options().write(true).open(rig.path(name)).unwrap().set_len(384 << 20).unwrap();
+    assert_eq!([of_pool(), of("mirror-0"), of("@a.img")], ["-", "-", "-"]);
+    grow("a.img");
+    assert_eq!([of_pool(), of("@a.img")], ["-", "-"], "nobody has looked");
+    rig.ok("zpool reopen tank");
+    let more = (256 << 20).to_string();
+    assert_eq!([of_pool(), of("mirror-0"), of("@a.img"), of("@b.img")], ["-", "-", &more, "-"]);
+    grow("b.img");
+    rig.ok("zpool reopen tank");
+    assert_eq!([of_pool(), of("mirror-0"), of("@a.img"), of("@b.img")], [more.as_str(); 4]);
+    assert!(rig.ok("zpool list -Ho expandsize tank").contains("256M"));
+    let before: u64 = rig.ok("zpool list -Hpo size tank").trim().parse().unwrap();
+    rig.ok("zpool online -e tank @a.img @b.img");
+    assert_eq!([of_pool(), of("mirror-0"), of("@a.img")], ["-", "-", "-"]);
+    assert_eq!(rig.ok("zpool list -Hpo size tank").trim().parse::<u64>().unwrap(), before + (256 << 20));
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img", "b.img"]);
+}
+
+/// All devices go, and somebody looks; they come back, and somebody looks again.
+#[test]
+fn a_pool_of_which_nothing_is_left_is_reopened() {
+    let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128)]) else { return };
+    rig.ok("zpool create -O mountpoint=@mnt -o failmode=continue -O primarycache=metadata tank mirror @a.img @b.img");
+    fs::write(rig.path("mnt/file"), vec![3; 4 << 20]).unwrap();
+    rig.ok("zpool sync tank");
+    let names = ["a.img", "b.img"];
+    fs::create_dir(rig.path("away")).unwrap();
+    names.iter().for_each(|name| fs::rename(rig.path(name), rig.path("away").join(name)).unwrap());
+    rig.command("zpool reopen tank").output().unwrap();
+    let status = rig.ok("zpool status tank");
+    assert_eq!((status.matches("UNAVAIL").count() >= 3, status.contains("ONLINE")), (true, false), "{status}");
+    assert!(fs::read(rig.path("mnt/file")).is_err());
+    names.iter().for_each(|name| fs::rename(rig.path("away").join(name), rig.path(name)).unwrap());
+    rig.ok("zpool reopen tank");
+    rig.ok("zpool clear tank");
+    names.iter().for_each(|name| assert_eq!(state(&rig, name), "ONLINE"));
+    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), vec![3; 4 << 20]);
+    fs::write(rig.path("mnt/more"), vec![4; 1 << 20]).unwrap();
+    rig.ok("zpool export tank");
+    rig.zdb(&names);
+}
+
 #[test]
 fn a_pool_is_split() {
     let Some(rig) = rig_with(&[("a.img", 128), ("b.img", 128), ("c.img", 128)]) else { return };
