@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::dsl::NewSnapshots;
+use engine::pool::Stopped;
 use engine::tunables::{Parameter, Tunables};
 use engine::vdev::label::DeviceLabels;
+use ondisk::feature::Feature;
 use ondisk::scan::{ScanFunction, ScanRecord, ScanState};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -483,4 +485,59 @@ fn a_scan_can_be_told_to_stand_still() {
     assert!(rig.pool().engine().is_scanning());
     parameters.set(Parameter::ScanSuspendProgress, "0").unwrap();
     assert_eq!(wait(rig.pool()).state, ScanState::Finished);
+}
+
+/// Which devices wait for the end of the resilver of others is on disk, and holds when the pool was imported in between.
+#[test]
+fn a_deferred_resilver_is_on_disk() {
+    let tunables = Tunables::default();
+    let parameter = |parameter, value: &str| tunables.parameters.set(parameter, value).unwrap();
+    let layout = Layout { tops: 2, ..MIRROR };
+    let mut rig = Rig::create_with(layout, &[("compression", "off")], tunables.clone());
+    rig.create_file_system("tank/a", &[("checksum", "off")]);
+    write(rig.pool(), "tank/a", 100);
+    parameter(Parameter::ScanSuspendProgress, "1");
+    parameter(Parameter::ResilverDeferPercent, "0");
+    let guids: Vec<u64> = rig.pool().engine().vdevs.leaves().iter().map(|leaf| leaf.guid()).collect();
+    for (seed, number) in [(200, 1), (300, 3)] {
+        let guid = guids[number];
+        rig.pool().engine().stop_device(guid, Stopped::Offline, false).unwrap();
+        write(rig.pool(), "tank/a", seed);
+        let disk = disk::open(&side(&rig, number).display().to_string(), disk::Access::Write).unwrap();
+        rig.pool().engine().online_device(guid, Some(disk), false).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while rig.pool().engine().scan_progress().is_none_or(|progress| progress.record.state != ScanState::Scanning) || rig.pool().engine().is_resilver_due() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let noted = |rig: &Rig| {
+        rig.pool().sync().unwrap();
+        let engine = rig.pool().engine();
+        let of = |guid: &&u64| engine.vdevs.config().find(**guid).is_some_and(engine::vdev::VdevConfig::is_deferred);
+        let count = engine.dsl.meta.features.count(Feature::ResilverDefer);
+        (guids.iter().filter(of).copied().collect::<Vec<u64>>(), engine.awaiting_resilver(), count)
+    };
+    let deferred = (vec![guids[3]], vec![guids[3]], Some(1));
+    assert_eq!(noted(&rig), deferred);
+    // An import knows of the first resilver only what is on disk.
+    rig.crash();
+    rig.zdb("deferred", true);
+    rig.import();
+    assert_eq!(noted(&rig), deferred);
+    let started = rig.pool().engine().scan_progress().unwrap().record.start_time;
+    rig.export();
+    rig.zdb("deferred", true);
+    rig.import();
+    assert_eq!((noted(&rig), rig.pool().engine().scan_progress().unwrap().record.start_time), (deferred, started), "the same goes on");
+    parameter(Parameter::ScanSuspendProgress, "0");
+    wait(rig.pool());
+    assert_eq!(noted(&rig), (vec![], vec![], Some(0)));
+    assert!(rig.pool().engine().vdevs.leaves().iter().all(|leaf| !leaf.is_behind()));
+    read(rig.pool(), "tank/a", 300, "resilvered");
+    rig.export();
+    rig.zdb("resilvered", true);
+    for sides in [[0, 2], [1, 3]] {
+        alone(&sides.map(|number| side(&rig, number)), "tank", |pool| read(pool, "tank/a", 300, "alone"));
+    }
 }

@@ -393,6 +393,20 @@ impl VdevConfig {
         }
     }
 
+    /// Does its resilver wait for the one that is under way?
+    pub fn is_deferred(&self) -> bool {
+        self.values.get(key::RESILVER_DEFER).is_some()
+    }
+
+    /// Says whether its resilver waits for the one that is under way.
+    pub fn set_deferred(&mut self, is_deferred: bool) {
+        if is_deferred {
+            self.values.replace(key::RESILVER_DEFER, Value::Boolean);
+        } else {
+            self.values.remove(key::RESILVER_DEFER);
+        }
+    }
+
     /// Is a device that came to RAID-Z being filled?
     pub fn is_expanding(&self) -> bool {
         self.values.get(key::EXPANDING).is_some()

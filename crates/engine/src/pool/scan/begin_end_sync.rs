@@ -54,6 +54,7 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, before: u64, tx: &SyncTx<'
     let needing = caught_up_sync::needing(layers);
     let mut missed: Vec<(u64, u64)> = needing.iter().flat_map(|(_, leaf)| leaf.missing_txgs()).collect();
     missed.extend(caught_up_sync::missed_by_spares(layers));
+    caught_up_sync::clear_deferred(writer, tx)?;
     let first = missed.iter().map(|(start, _)| start.saturating_sub(1)).min();
     // What was moved to a device later than it was born may be as old as the pool.
     let first = match first {
@@ -130,6 +131,7 @@ pub(super) fn end(writer: &GroupWriter, mut record: ScanRecord, how: End, tx: &S
     if layers.meta().features.is_enabled(Feature::ResilverDefer) && !deferred(writer).is_empty() {
         layers.dsl.record_event("starting deferred resilver", &format!("errors={}", error_log_sync::count(layers)?), tx)?;
     }
+    caught_up_sync::clear_deferred(writer, tx)?;
     record.state = if is_complete { ScanState::Finished } else { ScanState::Canceled };
     record.end_time = layers.context.host.wall_clock().0;
     store(layers, &record, tx)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ondisk::feature::Feature;
 use ondisk::scan::{ScanFunction, ScanRecord};
 
 use super::scans::{Coverage, Scans};
@@ -12,7 +13,7 @@ use crate::pool::devices::caught_up::caught_up;
 use crate::pool::devices::distributed;
 use crate::pool::layers::Layers;
 use crate::pool::sync::writer::GroupWriter;
-use crate::vdev::{Leaf, LeafId, TopVdev};
+use crate::vdev::{Leaf, LeafId, TopVdev, VdevConfig};
 use crate::zio::NotRight;
 
 /// The devices that have missed something and can be written, each with what it is part of.
@@ -57,6 +58,55 @@ fn has_caught_up(leaf: &Leaf, record: &ScanRecord, coverage: &Coverage) -> bool 
     record.errors == 0 && leaf.missing_txgs().last().is_none_or(|(_, end)| *end <= record.max_txg)
 }
 
+/// Is it noted that the resilver of a device waits for the one that is under way?
+pub(super) fn is_deferred(top: &TopVdev, leaf: &Leaf) -> bool {
+    top.config().find(leaf.guid()).is_some_and(VdevConfig::is_deferred)
+}
+
+/// The resilver that is under way goes on, without some of the devices that need one: that is noted on disk, for the end of it.
+#[doc(alias = "vdev_defer_resilver")]
+pub(super) fn defer(writer: &GroupWriter, running: &ScanRecord, tx: &SyncTx<'_>) -> Result<()> {
+    let layers = writer.layers();
+    let is_covered = |leaf: &Leaf| writer.scans().coverage(|coverage| match coverage.begun_here {
+        true => coverage.devices.contains_key(&leaf.guid()),
+        false => leaf.missing_txgs().last().is_none_or(|(_, end)| *end <= running.max_txg),
+    });
+    let left: Vec<_> = needing(layers).into_iter().filter(|(top, leaf)| !is_covered(leaf) && !is_deferred(top, leaf)).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    for (top, leaf) in left {
+        top.update_config(|config| config.find_mut(leaf.guid()).into_iter().for_each(|config| config.set_deferred(true)));
+    }
+    if !layers.meta().features.is_active(Feature::ResilverDefer) {
+        layers.meta().features.increment(layers.mos(), Feature::ResilverDefer, tx)?;
+    }
+    writer.configuration().set_dirty();
+    writer.configuration().sync(layers.meta(), tx)
+}
+
+/// No resilver waits any more.
+#[doc(alias = "vdev_clear_resilver_deferred")]
+pub(super) fn clear_deferred(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
+    let layers = writer.layers();
+    let mut changed = false;
+    for top in layers.vdevs.data_tops() {
+        for leaf in top.leaves().iter().filter(|leaf| is_deferred(&top, leaf)) {
+            top.update_config(|config| config.find_mut(leaf.guid()).into_iter().for_each(|config| config.set_deferred(false)));
+            changed = true;
+        }
+    }
+    if layers.meta().features.is_active(Feature::ResilverDefer) {
+        layers.meta().features.decrement(layers.mos(), Feature::ResilverDefer, tx)?;
+        changed = true;
+    }
+    if changed {
+        writer.configuration().set_dirty();
+        writer.configuration().sync(layers.meta(), tx)?;
+    }
+    Ok(())
+}
+
 /// The groups of blocks that a device refused.
 fn refused_by<'a>(top: &TopVdev, leaf: &Leaf, wrong: &'a NotRight) -> impl Iterator<Item = u64> + use<'a> {
     wrong.refused_by(LeafId { vdev: top.id() as u32, leaf: leaf.number() })
@@ -91,7 +141,7 @@ pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>)
     let (mut again, mut changed) = (false, false);
     for (top, leaf) in needing {
         let wrong = wrong_of(&top, &leaf, &coverage.wrong);
-        if !has_caught_up(&leaf, record, &coverage) {
+        if is_deferred(&top, &leaf) || !has_caught_up(&leaf, record, &coverage) {
             again |= leaf.is_open() && wrong.is_empty();
             continue;
         }

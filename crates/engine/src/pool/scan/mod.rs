@@ -116,8 +116,8 @@ pub(in crate::pool) fn deferred(writer: &GroupWriter) -> Vec<u64> {
         return Vec::new();
     }
     let needing = caught_up_sync::needing(writer.layers());
-    let waits = |guid: &u64| scans.coverage(|coverage| coverage.begun_here && !coverage.devices.contains_key(guid));
-    needing.iter().map(|(_, leaf)| leaf.guid()).filter(waits).collect()
+    let waits = |guid: u64| scans.coverage(|coverage| coverage.begun_here && !coverage.devices.contains_key(&guid));
+    needing.iter().filter(|(top, leaf)| waits(leaf.guid()) || caught_up_sync::is_deferred(top, leaf)).map(|(_, leaf)| leaf.guid()).collect()
 }
 
 /// Goes on with what was under way when the pool was closed, and begins what devices need.

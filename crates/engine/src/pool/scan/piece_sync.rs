@@ -8,7 +8,7 @@ use ondisk::scan::{ScanFunction, ScanRecord};
 
 use super::begin_end_sync::{End, begin, end, is_resilvering, load_running, store};
 use super::budget::Budget;
-use super::caught_up_sync::{is_served, missed_by_spares, needing, note_away};
+use super::caught_up_sync::{defer, is_served, missed_by_spares, needing, note_away};
 use super::collect::Collector;
 use super::datasets_sync::Datasets;
 use super::window::Window;
@@ -121,6 +121,9 @@ fn begin_resilver(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<bool> {
         let are_served = scans.coverage(|coverage| needing.iter().all(|(top, leaf)| is_served(top, leaf, coverage)));
         if is_resilvering(&running) && (may_wait || are_served) {
             // At its end the others are found to need another one.
+            if layers.meta().features.is_enabled(Feature::ResilverDefer) {
+                defer(writer, &running, tx)?;
+            }
             return Ok(true);
         }
         end(writer, running, End::Restarting, tx)?;
