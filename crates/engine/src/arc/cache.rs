@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use ondisk::blkptr::BlkPtr;
 use parking_lot::{Mutex, RwLock};
 
+use super::ahead::{Ahead, AheadStats, Foreseen};
 use super::copies::{Copies, Data};
 use super::flight::Flights;
 use super::load::{Asked, kind_of, same, trimmed};
@@ -35,7 +36,7 @@ pub struct CacheStats {
     /// Reads that did not.
     pub misses: u64,
     /// Blocks read ahead.
-    pub prefetches: u64,
+    pub ahead: AheadStats,
     /// Copies of blocks given up for others.
     pub evictions: u64,
     /// Bytes of blocks seen once.
@@ -87,7 +88,7 @@ pub(super) struct Inner {
     hand: AtomicUsize,
     pub(super) hits: Counter,
     pub(super) misses: Counter,
-    prefetches: Counter,
+    ahead: Arc<Ahead>,
     evictions: Counter,
 }
 
@@ -140,9 +141,10 @@ impl BlockCache {
 
     /// As [`BlockCache::new`]; has to do with less when there is pressure.
     pub fn under(io: Arc<BlockIo>, limit_bytes: u64, pressure: MemoryPressure) -> Self {
+        let ahead = Arc::new(Ahead::default());
         let inner = Inner {
             io,
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shards: (0..SHARDS).map(|_| RwLock::new(Shard::new(&ahead))).collect(),
             flights: (0..SHARDS).map(|_| Flights::new()).collect(),
             rewritten: Mutex::default(),
             policies: Policies::default(),
@@ -155,7 +157,7 @@ impl BlockCache {
             hand: AtomicUsize::new(0),
             hits: Counter::default(),
             misses: Counter::default(),
-            prefetches: Counter::default(),
+            ahead,
             evictions: Counter::default(),
         };
         BlockCache { inner: Arc::new(inner) }
@@ -236,9 +238,9 @@ impl BlockCache {
         }
     }
 
-    #[cfg(test)]
+    /// Whether a block that can be cached is here, in any form, or is none that can be.
     pub(crate) fn is_here(&self, bp: &BlkPtr) -> bool {
-        key_of(bp).is_some_and(|key| self.inner.copies(&key, false).is_some())
+        key_of(bp).is_none_or(|key| self.inner.shards[shard_of(&key)].read().has(&key))
     }
 
     #[cfg(test)]
@@ -279,23 +281,39 @@ impl BlockCache {
     }
 
     /// Reads a block in the background, if it is not here and there is a worker for it. Damage is seen to only as far as `while_there` allows:
-    /// the block may be freed, and its place be somebody else's, before the worker has its turn.
-    pub fn prefetch(&self, bp: &BlkPtr, at: &Bookmark, while_there: impl Fn(&mut dyn FnMut()) + Send + 'static) {
-        let Some(key) = key_of(bp).filter(|_| self.inner.policies.keeps(at.objset, bp)) else { return };
+    /// the block may be freed, and its place be somebody else's, before the worker has its turn. `false`: such a block is not kept.
+    pub fn prefetch(&self, bp: &BlkPtr, at: &Bookmark, while_there: impl Fn(&mut dyn FnMut()) + Send + 'static) -> bool {
+        let Some(key) = key_of(bp) else { return true };
+        if !self.inner.policies.keeps(at.objset, bp) {
+            return false;
+        }
         let inner = Arc::clone(&self.inner);
         if inner.shards[shard_of(&key)].read().has_plain(&key) || inner.flights(&key).contains(&key) {
-            return;
+            return true;
         }
+        let Some(active) = inner.ahead.begin(bp.logical_size(), self.limit()) else { return true };
         let (bp, at) = (*bp, *at);
         let job = move || {
+            let _active = active;
             // Nobody waits for it: a reader that needs the block reads it again and gets the error.
             if let Err(error) = inner.load_plain(Asked { key, bp: &bp, at: &at, ahead: true, is_kept: true, while_there: &while_there }) {
                 tracing::debug!(%error, "read-ahead failed");
             }
         };
         if self.inner.io.readers().submit(job) {
-            self.inner.prefetches.add(1);
+            self.inner.ahead.issued();
         }
+        true
+    }
+
+    /// The largest window of reads that are foreseen.
+    pub fn ahead_window(&self) -> u64 {
+        self.inner.ahead.window(self.limit())
+    }
+
+    /// Counts what a read was to those that foresee.
+    pub fn note_read(&self, what: Foreseen) {
+        self.inner.ahead.note(what);
     }
 
     /// What of a dataset is kept from now on. What is here already goes when it is used next, or when others need its room.
@@ -367,7 +385,7 @@ impl BlockCache {
         let mut stats = CacheStats {
             hits: self.inner.hits.get(),
             misses: self.inner.misses.get(),
-            prefetches: self.inner.prefetches.get(),
+            ahead: self.inner.ahead.stats(),
             evictions: self.inner.evictions.get(),
             held_bytes: self.inner.held.load(Ordering::Relaxed),
             limit_bytes: self.inner.limit.load(Ordering::Relaxed),
@@ -393,6 +411,11 @@ impl Inner {
     /// What there is of a block.
     pub(super) fn copies(&self, key: &Key, is_use: bool) -> Option<Copies> {
         self.shards[shard_of(key)].read().copies(key, is_use)
+    }
+
+    /// A reader got a block that was not here yet; that may have been read ahead.
+    pub(super) fn used(&self, key: &Key) {
+        self.shards[shard_of(key)].read().use_ahead(key);
     }
 
     pub(super) fn flights(&self, key: &Key) -> &Flights<Key, Result<Copies>> {

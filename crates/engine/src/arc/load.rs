@@ -112,6 +112,9 @@ impl Inner {
                 Err(error) => return Err(error),
             }
         };
+        if !asked.ahead {
+            self.used(&key);
+        }
         if asked.is_kept { self.evict() } else { self.forget(&key) }
         Ok(data)
     }

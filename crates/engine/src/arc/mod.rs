@@ -22,6 +22,8 @@
 //!
 //! What `primarycache` of a dataset excludes (`policy`) is read, shared by those that read it at the same time, and not kept.
 //!
+//! What was read ahead, and whether it was of use, is known (`ahead`): too much is not begun with.
+//!
 //! Concurrent misses of one block make one read; the others wait for it (`flight`).
 //!
 //! # Invariants
@@ -35,6 +37,7 @@
 //! # Path
 //! Called by `dmu`; calls `zio::BlockIo` (`load`), and cache devices (`second`).
 
+mod ahead;
 mod cache;
 mod copies;
 mod flight;
@@ -44,6 +47,7 @@ mod policy;
 mod second;
 mod shard;
 
+pub use ahead::{AheadStats, Foreseen};
 pub use cache::{BlockCache, CacheStats, Held};
 pub use pointers::Pointers;
 pub use policy::{CachePolicy, Kept};

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use hashbrown::HashMap;
 use ondisk::blkptr::BlkPtr;
 
+use super::ahead::Ahead;
 use super::copies::{Copies, Data};
 
 /// First DVA's vdev and offset, and when it was written.
@@ -159,12 +160,23 @@ impl Block {
     }
 
     /// Somebody used it. Written only when it changes, so that the cache lines of hot blocks stay shared.
-    fn mark(&self) {
+    fn mark(&self, ahead: &Ahead) {
         match self.use_flags.load(Ordering::Relaxed) {
-            flags if flags & AHEAD != 0 => self.use_flags.store(PLAIN_USED, Ordering::Relaxed),
+            flags if flags & AHEAD != 0 => self.use_ahead(ahead),
             flags if flags != USED | PLAIN_USED => self.use_flags.store(USED | PLAIN_USED, Ordering::Relaxed),
             _ => {}
         }
+    }
+
+    /// The first use of what was read ahead.
+    fn use_ahead(&self, ahead: &Ahead) {
+        if self.use_flags.swap(PLAIN_USED, Ordering::Relaxed) & AHEAD != 0 {
+            ahead.used();
+        }
+    }
+
+    fn is_ahead(&self) -> bool {
+        self.use_flags.load(Ordering::Relaxed) & AHEAD != 0
     }
 
     /// Was it used since this was last asked?
@@ -192,6 +204,7 @@ pub(super) struct Shard {
     tickets: u64,
     /// Blocks that may be written to cache devices.
     origins: u64,
+    ahead: Arc<Ahead>,
 }
 
 /// What part of the share plain copies may have of blocks that are there as on disk, too.
@@ -208,11 +221,23 @@ fn cost(copies: &Copies) -> u64 {
 }
 
 impl Shard {
+    /// An empty one, that tells what became of blocks that were read ahead.
+    pub(super) fn new(ahead: &Arc<Ahead>) -> Shard {
+        Shard { ahead: Arc::clone(ahead), ..Shard::default() }
+    }
+
+    /// Somebody got the block otherwise; it may have been read ahead.
+    pub(super) fn use_ahead(&self, key: &Key) {
+        if let Some(block) = self.blocks.get(key).filter(|block| block.is_ahead()) {
+            block.use_ahead(&self.ahead);
+        }
+    }
+
     /// The plain block, if it is here; then it is marked as used.
     pub(super) fn get(&self, key: &Key) -> Option<Data> {
         let block = self.blocks.get(key)?;
         let plain = block.copies.plain()?;
-        block.mark();
+        block.mark(&self.ahead);
         Some(Arc::clone(plain))
     }
 
@@ -220,7 +245,7 @@ impl Shard {
     pub(super) fn copies(&self, key: &Key, is_use: bool) -> Option<Copies> {
         let block = self.blocks.get(key)?;
         if is_use {
-            block.mark();
+            block.mark(&self.ahead);
         }
         Some(block.copies.clone())
     }
@@ -228,6 +253,11 @@ impl Shard {
     /// Whether the plain block is here; does not count as a use.
     pub(super) fn has_plain(&self, key: &Key) -> bool {
         self.blocks.get(key).is_some_and(|block| block.copies.plain().is_some())
+    }
+
+    /// Whether the block is here in any form; does not count as a use.
+    pub(super) fn has(&self, key: &Key) -> bool {
+        self.blocks.contains_key(key)
     }
 
     pub(super) fn bytes(&self) -> Bytes {
@@ -258,7 +288,7 @@ impl Shard {
                 break;
             }
             left = left.saturating_sub(block.kind.logical_bytes);
-            let is_ahead = block.use_flags.load(Ordering::Relaxed) & AHEAD != 0;
+            let is_ahead = block.is_ahead();
             let Some(pointer) = block.origin.as_deref().filter(|_| !(is_ahead && scan.skip_ahead)) else { continue };
             if accept(&key, pointer.physical_size()) {
                 found.push(Candidate { key, copies: block.copies.clone(), pointer: *pointer, is_frequent: scan.frequent, is_ahead });
@@ -352,6 +382,9 @@ impl Shard {
         } else if let Some(block) = self.blocks.remove(&key) {
             self.origins -= u64::from(block.origin.is_some());
             self.bytes.subtract(bytes);
+            if block.is_ahead() {
+                self.ahead.unused();
+            }
             self.haunt(key, list, cost(&block.copies), share);
             evicted.extend(block.copies.into_data());
         }

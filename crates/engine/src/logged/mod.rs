@@ -1,7 +1,7 @@
 //! One object whose changes are in the intent log: what is below the contents of a file and below a volume.
 //!
 //! # Theory
-//! A [`LoggedObject`] is an object, its range lock and what sequential reading foresees. It knows how contents are read, written, freed, logged, handed to
+//! A [`LoggedObject`] is an object, its range lock and what reads of it foresee (`foresight`). It knows how contents are read, written, freed, logged, handed to
 //! a commit of the log and done again, and nothing of names, attributes or owners. What its user must say, it asks for: how long the contents are
 //! is a number that is handed in, read under the lock of the range; what else has to change in a transaction with the contents (a file's size and
 //! times, the record of the log) is a closure that is called inside the transaction.
@@ -18,6 +18,7 @@
 //! # Path
 //! called by tarnfs::zpl; calls dmu and zil.
 
+mod foresight;
 mod free;
 mod object;
 mod replay;

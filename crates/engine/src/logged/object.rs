@@ -11,24 +11,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::METADATA_BYTES;
+use super::foresight::{Extent, Foresight};
 use crate::dmu::{Dnode, Membership, Objset, OpenTx, Tx};
 use crate::error::{ErrorKind, Result};
 use crate::sync::{RangeGuard, RangeLock};
 
 /// Larger writes are several transactions: one is let in if there is any room at all, whatever its own size.
 const PIECE_BYTES: usize = 1 << 20;
-/// Reads this near to where the last one ended are sequential.
-const READ_AHEAD_SLACK: u64 = 2 << 20;
-const READ_AHEAD_MIN: u64 = 256 << 10;
-const READ_AHEAD_MAX: u64 = 8 << 20;
-
-/// Where the next read is expected, and what was read before it is asked for.
-#[derive(Debug, Default)]
-struct ReadAhead {
-    next: u64,
-    window: u64,
-    requested: u64,
-}
 
 /// An object whose changes are logged.
 #[derive(Debug)]
@@ -37,8 +26,8 @@ pub struct LoggedObject {
     pub dnode: Arc<Dnode>,
     /// guards: the contents and the block size
     pub(super) ranges: RangeLock,
-    /// guards: what sequential reading was foreseen
-    read_ahead: Mutex<ReadAhead>,
+    /// guards: what reads of it were like; none was yet, or it has one block
+    foresight: Mutex<Option<Box<Foresight>>>,
 }
 
 /// The lock of what is to be written.
@@ -52,7 +41,7 @@ pub struct WriteLock<'a> {
 impl LoggedObject {
     /// One that nobody reads or writes.
     pub fn new(dnode: Arc<Dnode>) -> Self {
-        LoggedObject { dnode, ranges: RangeLock::new(), read_ahead: Mutex::default() }
+        LoggedObject { dnode, ranges: RangeLock::new(), foresight: Mutex::default() }
     }
 
     /// Locks a range against writers.
@@ -92,27 +81,21 @@ impl LoggedObject {
         let _guard = self.ranges.read(offset..end.max(offset.saturating_add(1)));
         let size = size()?;
         let count = usize::try_from(size.min(end).saturating_sub(offset)).unwrap_or(0);
-        self.foresee(offset, offset + count as u64, size);
+        self.foresee(offset..offset + count as u64, size);
         self.dnode.read(offset, &mut buffer[..count])?;
         Ok(count)
     }
 
-    /// Starts reading what comes next, if reads follow each other. A kernel asks in several pieces at once, so "follow" is taken loosely.
-    fn foresee(&self, offset: u64, end: u64, size: u64) {
-        let mut state = self.read_ahead.lock();
-        if offset.abs_diff(state.next) > READ_AHEAD_SLACK {
-            *state = ReadAhead { next: end, window: 0, requested: end };
+    /// Starts reading what is expected to be read next. An object of one block has nothing to expect.
+    fn foresee(&self, range: Range<u64>, size: u64) {
+        let block = self.dnode.block_bytes();
+        if size <= block || range.is_empty() {
             return;
         }
-        state.next = state.next.max(end);
-        state.window = (state.window * 2).clamp(READ_AHEAD_MIN, READ_AHEAD_MAX);
-        let (from, to) = (state.requested.max(end), (end + state.window).min(size));
-        // Not for less than half a window, so that there is one request for many reads.
-        if to > from && (to - from >= state.window / 2 || to == size) {
-            state.requested = to;
-            drop(state);
-            self.dnode.prefetch(from, to - from);
-        }
+        let extent = Extent { size, block, window_max: self.dnode.prefetch_window() };
+        let (what, asks) = self.foresight.lock().get_or_insert_default().read(range, extent);
+        self.dnode.note_read(what);
+        asks.into_iter().for_each(|ask| self.dnode.prefetch(ask.start, ask.end - ask.start));
     }
 
     /// Writes `data` at `offset`, in transactions of bounded size; `size` bytes were there before. `done` is called in each, with its range.

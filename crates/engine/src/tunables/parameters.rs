@@ -84,6 +84,8 @@ pub enum Parameter {
     CacheRebuildEnabled,
     CacheRebuildMinBytes,
     CacheMetaPercent,
+    PrefetchDisable,
+    PrefetchMaxDistance,
 }
 
 use Parameter::*;
@@ -91,7 +93,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 70;
+const COUNT: usize = 72;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -165,6 +167,8 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (CacheRebuildEnabled, "l2arc_rebuild_enabled", 0..=1),
     (CacheRebuildMinBytes, "l2arc_rebuild_blocks_min_l2size", 0..=1 << 60),
     (CacheMetaPercent, "l2arc_meta_percent", 0..=100),
+    (PrefetchDisable, "zfs_prefetch_disable", 0..=1),
+    (PrefetchMaxDistance, "zfetch_max_distance", 0..=1 << 30),
 ];
 
 impl Parameter {
@@ -300,6 +304,8 @@ impl Tunables {
             CacheFeedMinMilliseconds => 200,
             CacheRebuildMinBytes => 1 << 30,
             CacheMetaPercent => 33,
+            PrefetchDisable => 0,
+            PrefetchMaxDistance => 8 << 20,
         }
     }
 }

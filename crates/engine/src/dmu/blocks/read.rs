@@ -6,8 +6,10 @@ use ondisk::blkptr::BlkPtr;
 
 use crate::dmu::Dnode;
 use crate::dmu::blocks::dirty_block::Contents;
+use crate::arc::Foreseen;
 use crate::bail;
 use crate::error::Result;
+use crate::tunables::Parameter;
 
 /// Blocks that are looked at for one read-ahead: more than can wait to be read. A damaged pool can say that an object has 2^40.
 const PREFETCH_BLOCKS_MAX: u64 = 1 << 12;
@@ -163,14 +165,52 @@ impl Dnode {
         let size = self.block_bytes();
         let first = offset / size;
         let last = (offset.saturating_add(length.saturating_sub(1)) / size).min(self.max_block());
-        for block in first..=last.min(first.saturating_add(PREFETCH_BLOCKS_MAX - 1)) {
-            if let Ok(pointer) = self.synced_pointer(0, block)
-                && !pointer.is_hole()
-            {
+        let end = (last + 1).min(first.saturating_add(PREFETCH_BLOCKS_MAX));
+        if self.objset.context.tunables.now(Parameter::PrefetchDisable) != 0 {
+            return;
+        }
+        for block in first..end {
+            let Some(pointer) = self.known_pointer(block) else {
+                // An indirect block is not here, and a reader ahead is to wait for it, not this thread.
                 let dnode = Arc::clone(self);
-                let while_there = move |see_to_it: &mut dyn FnMut()| dnode.while_there(block, &pointer, see_to_it);
-                self.objset.context.cache.prefetch(&pointer, &self.bookmark(0, block), while_there);
+                self.objset.context.io.readers().submit(move || dnode.prefetch_below(block, end));
+                return;
+            };
+            self.prefetch_block(block, &pointer);
+        }
+    }
+
+    /// In a thread that may wait: reads the indirect blocks above these blocks, and has the blocks read.
+    fn prefetch_below(self: &Arc<Self>, first: u64, end: u64) {
+        for block in first..end {
+            let Ok(pointer) = self.synced_pointer(0, block) else { return };
+            if !self.prefetch_block(block, &pointer) {
+                return;
             }
         }
+    }
+
+    /// `false`: blocks of this object are not kept.
+    fn prefetch_block(self: &Arc<Self>, block: u64, pointer: &BlkPtr) -> bool {
+        if pointer.is_hole() {
+            return true;
+        }
+        let (dnode, expected) = (Arc::clone(self), *pointer);
+        let while_there = move |see_to_it: &mut dyn FnMut()| dnode.while_there(block, &expected, see_to_it);
+        self.objset.context.cache.prefetch(pointer, &self.bookmark(0, block), while_there)
+    }
+
+    /// The largest window of reads that are foreseen; 0: nothing is to be read ahead.
+    pub fn prefetch_window(&self) -> u64 {
+        let context = &self.objset.context;
+        if context.tunables.now(Parameter::PrefetchDisable) != 0 {
+            return 0;
+        }
+        context.cache.ahead_window().min(context.tunables.now(Parameter::PrefetchMaxDistance))
+    }
+
+    /// Counts what a read was to those that foresee.
+    pub fn note_read(&self, what: Foreseen) {
+        self.objset.context.cache.note_read(what);
     }
 }

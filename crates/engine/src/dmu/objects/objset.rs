@@ -420,6 +420,20 @@ impl Objset {
         }
     }
 
+    /// Starts reading what it takes to hold these objects soon, without waiting.
+    pub fn prefetch_objects(&self, objects: impl Iterator<Item = ObjectId>) {
+        let is_needed = |object: &ObjectId| *object != 0 && *object < disk::OBJECTS_MAX && self.cached(*object).is_none();
+        let mut blocks: Vec<u64> = objects.filter(is_needed).map(|object| object / disk::DNODES_PER_BLOCK).collect();
+        if blocks.is_empty() {
+            return;
+        }
+        blocks.sort_unstable();
+        blocks.dedup();
+        let meta = self.meta();
+        let bytes = meta.block_bytes();
+        blocks.into_iter().filter_map(|block| block.checked_mul(bytes)).for_each(|offset| meta.prefetch(offset, 1));
+    }
+
     fn read_dnode(&self, object: ObjectId) -> Result<disk::Dnode> {
         let (block, wanted) = (object / disk::DNODES_PER_BLOCK, (object % disk::DNODES_PER_BLOCK) as usize);
         let meta = self.meta();

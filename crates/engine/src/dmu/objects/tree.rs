@@ -34,28 +34,44 @@ impl Dnode {
 
     /// The pointer in `tree`, whose lock the caller holds.
     pub(in crate::dmu) fn walk(&self, tree: &disk::Dnode, level: u8, block: u64) -> Result<BlkPtr> {
+        let reads = |pointer: &BlkPtr, at, index| self.read_indirect(tree, pointer, at, index).map(Some);
+        self.walk_with(tree, level, block, reads).map(|pointer| pointer.unwrap_or(BlkPtr::ZERO))
+    }
+
+    /// The pointer to a data block, if all that leads to it is in memory.
+    pub(in crate::dmu) fn known_pointer(&self, block: u64) -> Option<BlkPtr> {
+        let tree = self.disk.read();
+        let reads = |pointer: &BlkPtr, at, index| match self.objset.context.cache.is_here(pointer) {
+            true => self.read_indirect(&tree, pointer, at, index).map(Some),
+            false => Ok(None),
+        };
+        self.walk_with(&tree, 0, block, reads).ok().flatten()
+    }
+
+    /// As [`Dnode::walk`]; `read` gets indirect blocks, or ends the walk.
+    fn walk_with(&self, tree: &disk::Dnode, level: u8, block: u64, read: impl Fn(&BlkPtr, u8, u64) -> Result<Option<Pointers>>) -> Result<Option<BlkPtr>> {
         if level >= tree.levels {
-            return Ok(BlkPtr::ZERO);
+            return Ok(Some(BlkPtr::ZERO));
         }
         let first = block.checked_shl(span_shift(tree.indirect_shift.max(8), level)).unwrap_or(u64::MAX);
         let fanout = if tree.levels > 1 { fanout_shift(tree.indirect_shift) } else { 0 };
         let root = if tree.levels > 1 { first >> span_shift(tree.indirect_shift, tree.levels - 1) } else { first };
         let Some(mut pointer) = usize::try_from(root).ok().and_then(|root| tree.pointers.get(root).copied()) else {
-            return Ok(BlkPtr::ZERO);
+            return Ok(Some(BlkPtr::ZERO));
         };
         let mut at = tree.levels - 1;
         while at > level {
             if pointer.is_hole() {
-                return Ok(pointer);
+                return Ok(Some(pointer));
             }
-            let data = self.read_indirect(tree, &pointer, at, first >> span_shift(tree.indirect_shift, at))?;
+            let Some(data) = read(&pointer, at, first >> span_shift(tree.indirect_shift, at))? else { return Ok(None) };
             at -= 1;
             let index = (first >> span_shift(tree.indirect_shift, at)) & ((1 << fanout) - 1);
             pointer = data
                 .get(index as usize)
                 .ok_or_else(|| error!(Corrupt, "{}: indirect block is too short", self.bookmark(at as i8, block)))?;
         }
-        Ok(pointer)
+        Ok(Some(pointer))
     }
 
     /// Fails if an indirect block above `block` cannot be read. That of a user's object is asked for before it is changed: to a caller that wants to

@@ -29,6 +29,8 @@ pub struct DirectoryEntry {
 const AT_SELF: u64 = 0;
 const AT_PARENT: u64 = 1;
 const AT_FIRST: u64 = 2;
+/// Entries that are looked at together.
+const ENTRIES_AHEAD: usize = 32;
 
 impl FileSystem {
     /// The file named `name`, for the time of a call. The caller holds the lock of the names.
@@ -87,23 +89,35 @@ impl FileSystem {
             }
         }
         let mut cursor = if from <= AT_FIRST { Cursor::start() } else { zap.cursor_at(from)? };
-        while let Some(entry) = zap.next(&mut cursor)? {
+        loop {
+            let entries = self.some_entries(&directory, &zap, &mut cursor)?;
+            if entries.is_empty() || !entries.into_iter().all(&mut *emit) {
+                break;
+            }
+        }
+        self.contents().accessed(&directory)
+    }
+
+    /// The next entries of a directory. A program that lists one asks for what it names in that order: that is read ahead.
+    fn some_entries(&self, directory: &Inode, zap: &Zap, cursor: &mut Cursor) -> Result<Vec<DirectoryEntry>> {
+        let mut entries = Vec::with_capacity(ENTRIES_AHEAD);
+        while entries.len() < ENTRIES_AHEAD
+            && let Some(entry) = zap.next(cursor)?
+        {
             // A program that takes such a name for a part of a path would be led out of the directory.
             if !is_a_name(&entry.name) {
                 bail!(Corrupt, "directory {}: an entry is called {:?}", directory.object, String::from_utf8_lossy(&entry.name));
             }
             let value = entry.value.first();
-            let entry = DirectoryEntry {
+            entries.push(DirectoryEntry {
                 name: entry.name,
                 inode: znode::entry_object(value),
                 kind: FileKind::of_directory_type(znode::entry_type(value)),
                 next: entry.next_position,
-            };
-            if !emit(entry) {
-                break;
-            }
+            });
         }
-        self.contents().accessed(&directory)
+        self.objset.prefetch_objects(entries.iter().map(|entry| entry.inode));
+        Ok(entries)
     }
 
     /// What is known of an object, if it is a file. `None`: there is none of that number, or it is no file.

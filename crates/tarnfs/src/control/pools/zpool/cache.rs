@@ -1,5 +1,7 @@
 //! What the caches of pools have and have done, by the names that OpenZFS's `arcstats` has for it. What it has no name for begins with `tarn_`.
 
+use engine::arc::Foreseen;
+
 use crate::control::pools::beside::{Table, select};
 use crate::control::pools::{Failure, Imported};
 
@@ -12,6 +14,7 @@ fn of(imported: &Imported) -> Vec<(String, u64)> {
     let cache = &imported.pool.engine().context.cache;
     let (first, second) = (cache.stats(), cache.second_stats());
     let size = first.recent_bytes + first.frequent_bytes;
+    let reads = |what: Foreseen| first.ahead.reads[what as usize];
     let all = [
         ("hits", first.hits),
         ("misses", first.misses),
@@ -25,7 +28,18 @@ fn of(imported: &Imported) -> Vec<(String, u64)> {
         ("compressed_size", first.compressed_bytes),
         ("uncompressed_size", first.uncompressed_bytes),
         ("overhead_size", first.overhead_bytes),
-        ("tarn_prefetches", first.prefetches),
+        ("predictive_prefetch", first.ahead.issued),
+        ("demand_hit_predictive_prefetch", first.ahead.used),
+        ("tarn_prefetch_unused", first.ahead.unused),
+        ("tarn_prefetch_refused", first.ahead.refused),
+        ("zfetch_hits", reads(Foreseen::Hit)),
+        ("zfetch_future", reads(Foreseen::Future)),
+        ("zfetch_stride", reads(Foreseen::Stride)),
+        ("zfetch_past", reads(Foreseen::Past)),
+        ("zfetch_misses", reads(Foreseen::Miss)),
+        ("zfetch_max_streams", reads(Foreseen::Full)),
+        ("zfetch_io_issued", first.ahead.issued),
+        ("zfetch_io_active", first.ahead.active),
         ("tarn_evictions", first.evictions),
         ("tarn_held_size", first.held_bytes),
         ("l2_hits", second.hits),
