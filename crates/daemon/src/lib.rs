@@ -64,7 +64,7 @@ pub fn run_pools() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if let Err(error) = memory::watch(memory_bytes, limits.memory_pressure.clone()) {
+    if let Err(error) = memory::watch(memory_bytes, &limits) {
         eprintln!("tarn daemon: {error}");
         return ExitCode::FAILURE;
     }

@@ -2,14 +2,14 @@
 //!
 //! `TARN_CACHE` is the number of bytes that it may have in memory for all pools together, as `512M`, `4G` or a plain
 //! number; the default is an eighth of the machine's memory. Most of it is for blocks. Data that waits to be written,
-//! cached inodes, and the buffers of the mounts count too.
+//! cached inodes, and the buffers of the mounts count too. `zfs_arc_max` and `zfs_arc_min` change it while the daemon runs ([`crate::parameters`]).
 //!
 //! `TARN_LOG_COMMITS` is the number of commits of an intent log that may be under way at a time. With 1 each commit
 //! waits for the one before: a way to measure what concurrency gains.
 
-use std::fs;
-
 use tarnfs::Tunables;
+
+use crate::memory::surroundings::Surroundings;
 
 /// The variable for the cache.
 const VARIABLE: &str = "TARN_CACHE";
@@ -68,7 +68,7 @@ fn parse_cache(text: &str) -> Option<u64> {
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)));
-    let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    let container = Surroundings::default().groups().iter().map(|group| group.limit).min();
     machine.min(container.unwrap_or(u64::MAX))
 }
 

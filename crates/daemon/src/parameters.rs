@@ -91,6 +91,7 @@ fn read(directory: &Path, limits: &Tunables, zero: Zero) {
             tracing::warn!("{}: {words}", directory.display());
         }
     }
+    limits.obey_cache_limits();
 }
 
 #[cfg(test)]

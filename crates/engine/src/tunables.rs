@@ -2,13 +2,12 @@
 //!
 //! Sizes are in bytes, times in nanoseconds. One [`Tunables`] belongs to a pool; the defaults are for a small server.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::canary::Canary;
 
+mod memory_pressure;
 mod parameters;
 
+pub use memory_pressure::{MemoryPressure, Shrink};
 pub use parameters::{Parameter, Parameters};
 
 /// The limits of one pool.
@@ -64,40 +63,6 @@ pub struct Tunables {
     pub parameters: Parameters,
     /// A bug for a test to find; [`Canary`] says what this is for.
     pub canary: Option<Canary>,
-}
-
-/// The part of the memory of all caches that other memory of the process takes, as the watcher of the process says. Clones share
-/// one value.
-#[derive(Debug, Clone, Default)]
-pub struct MemoryPressure {
-    /// In parts of [`PRESSURE_PARTS`].
-    parts: Arc<AtomicU64>,
-}
-
-const PRESSURE_PARTS: u64 = 1 << 10;
-/// The most pressure: a quarter is left to the caches in any case.
-const PRESSURE_MAX: u64 = PRESSURE_PARTS / 4 * 3;
-/// The step by which the pressure falls when there is no reason for it.
-const PRESSURE_STEP: u64 = PRESSURE_PARTS / 256;
-
-impl MemoryPressure {
-    /// Adds pressure: other memory takes `bytes` more of the `limit` of all caches.
-    pub fn add_bytes(&self, bytes: u64, limit: u64) {
-        let more = u128::from(bytes) * u128::from(PRESSURE_PARTS) / u128::from(limit.max(1));
-        let parts = self.parts.load(Ordering::Relaxed).saturating_add(more.min(u128::from(PRESSURE_PARTS)) as u64);
-        self.parts.store(parts.min(PRESSURE_MAX), Ordering::Relaxed);
-    }
-
-    /// Lowers the pressure by one step.
-    pub fn relax(&self) {
-        let parts = self.parts.load(Ordering::Relaxed);
-        self.parts.store(parts.saturating_sub(PRESSURE_STEP), Ordering::Relaxed);
-    }
-
-    /// The bytes that a cache of this limit may have.
-    pub fn room_of(&self, limit: u64) -> u64 {
-        limit - (u128::from(limit) * u128::from(self.parts.load(Ordering::Relaxed)) / u128::from(PRESSURE_PARTS)) as u64
-    }
 }
 
 /// Limits of what is dirty, however large the cache is.

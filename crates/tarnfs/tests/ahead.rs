@@ -117,7 +117,7 @@ fn less_is_read_ahead_where_it_leaves_before_it_is_used() {
     let window = || rig.pool.engine().context.cache.ahead_window();
     rig.forget();
     let (before, mut buffer) = (window(), vec![0; 32 << 10]);
-    for round in 0..20 {
+    for round in 0..40 {
         for at in 0..10 {
             assert!(rig.fs.read_into(rig.file, (round % 4 * 16 * MB) + (at << 15), &mut buffer).is_ok());
         }

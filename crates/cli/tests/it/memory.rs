@@ -161,6 +161,10 @@ fn what_caches_do_is_told() {
     let counters: serde_json::Value = serde_json::from_str(&rig.ok("arcstat -j tank")).unwrap();
     let of = |name: &str| counters["pools"]["tank"][name].as_u64().unwrap_or_else(|| panic!("{name}: {counters}"));
     assert!(of("misses") > 0 && of("size") >= 4 << 20 && of("c") >= of("size") && of("l2_hits") == 0, "{counters}");
+    for name in ["mru_hits", "mfu_hits", "mru_ghost_size", "mfu_ghost_size", "mru_ghost_hits", "mfu_ghost_hits", "zfetch_hits", "zfetch_max_streams"] {
+        of(name);
+    }
+    assert!(of("predictive_prefetch") > 10 && of("c_min") <= of("c") && of("c") <= of("c_max"), "{counters}");
     let lines = rig.ok("arcstat tank 1 2");
     assert_eq!(lines.lines().map(|line| line.split_whitespace().next().unwrap()).collect::<Vec<_>>(), ["pool", "tank", "tank"]);
     rig.refused("arcstat nosuch", "cannot open 'nosuch': no such pool");

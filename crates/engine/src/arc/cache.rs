@@ -14,11 +14,11 @@ use super::load::{Asked, kind_of, same, trimmed};
 use super::pointers::Pointers;
 use super::policy::{CachePolicy, Policies};
 use super::second::{self, CacheDeviceStatus, NewCacheDevice, SecondLevel, SecondStats};
-use super::shard::{Bytes, Candidate, Key, Kind, Scan, Shard};
+use super::shard::{Bytes, Candidate, Ghosts, Key, Kind, Scan, Shard};
 use crate::error::Result;
 use crate::host::HostRef;
 use crate::stats::Counter;
-use crate::tunables::{MemoryPressure, Tunables};
+use crate::tunables::{MemoryPressure, Shrink, Tunables};
 use crate::zio::{BlockIo, Bookmark, Run, WhileThere};
 
 /// Enough that two threads seldom meet, few enough that each sees a fair part of the load.
@@ -56,8 +56,18 @@ pub struct CacheStats {
     pub overhead_bytes: u64,
     /// Bytes of what is known of objects and files.
     pub held_bytes: u64,
-    /// Bytes that may be kept.
+    /// Bytes that may be kept at present,
     pub limit_bytes: u64,
+    /// if nothing else needs memory,
+    pub limit_bytes_max: u64,
+    /// and if everything else does.
+    pub limit_bytes_min: u64,
+    /// What is known of blocks that left.
+    pub ghosts: Ghosts,
+    /// Of the hits, those of blocks seen once,
+    pub recent_hits: u64,
+    /// and of blocks seen again.
+    pub frequent_hits: u64,
 }
 
 /// The blocks of one pool that are in memory. Cheap to clone: clones are the same cache.
@@ -160,7 +170,10 @@ impl BlockCache {
             ahead,
             evictions: Counter::default(),
         };
-        BlockCache { inner: Arc::new(inner) }
+        let inner = Arc::new(inner);
+        let shrink: Arc<dyn Shrink> = inner.clone();
+        inner.pressure.tell(Arc::downgrade(&shrink));
+        BlockCache { inner }
     }
 
     /// What reads the blocks that are not here.
@@ -366,7 +379,7 @@ impl BlockCache {
 
     /// Others keep more than their part: a holder that can do without something gives it up.
     pub fn is_crowded(&self) -> bool {
-        self.inner.held.load(Ordering::Relaxed) > self.inner.limit.load(Ordering::Relaxed) / HELD_PART
+        self.inner.held.load(Ordering::Relaxed) > self.limit() / HELD_PART
     }
 
     /// Changes how much may be kept.
@@ -377,7 +390,7 @@ impl BlockCache {
 
     /// How much may be kept.
     pub fn limit(&self) -> u64 {
-        self.inner.limit.load(Ordering::Relaxed)
+        self.inner.limit_bytes()
     }
 
     /// What the cache has and has done.
@@ -388,11 +401,19 @@ impl BlockCache {
             ahead: self.inner.ahead.stats(),
             evictions: self.inner.evictions.get(),
             held_bytes: self.inner.held.load(Ordering::Relaxed),
-            limit_bytes: self.inner.limit.load(Ordering::Relaxed),
+            limit_bytes: self.inner.pressure.room_of(self.inner.limit.load(Ordering::Relaxed)),
+            limit_bytes_max: self.limit(),
+            limit_bytes_min: self.inner.pressure.least_of(self.inner.limit.load(Ordering::Relaxed)),
             ..CacheStats::default()
         };
         let mut bytes = Bytes::default();
-        self.inner.shards.iter().for_each(|shard| bytes.add(shard.read().bytes()));
+        for shard in &self.inner.shards {
+            let shard = shard.read();
+            bytes.add(shard.bytes());
+            stats.ghosts.add(shard.ghosts());
+            let [recent, frequent] = shard.hits();
+            (stats.recent_hits, stats.frequent_hits) = (stats.recent_hits + recent, stats.frequent_hits + frequent);
+        }
         stats.recent_bytes = bytes.recent;
         stats.frequent_bytes = bytes.frequent;
         stats.metadata_bytes = bytes.metadata;
@@ -400,6 +421,12 @@ impl BlockCache {
         stats.uncompressed_bytes = bytes.uncompressed;
         stats.overhead_bytes = bytes.overhead;
         stats
+    }
+}
+
+impl Shrink for Inner {
+    fn shrink(&self) {
+        self.evict();
     }
 }
 
@@ -418,6 +445,12 @@ impl Inner {
         self.shards[shard_of(key)].read().use_ahead(key);
     }
 
+    /// A read found the block, though not as it wanted it.
+    pub(super) fn hit(&self, key: &Key) {
+        self.hits.add(1);
+        self.shards[shard_of(key)].read().hit(key);
+    }
+
     pub(super) fn flights(&self, key: &Key) -> &Flights<Key, Result<Copies>> {
         &self.flights[shard_of(key)]
     }
@@ -429,9 +462,9 @@ impl Inner {
 
     /// How many bytes all shards may have. However much is dirty, a part of the limit is left for what is read.
     fn room(&self) -> u64 {
-        let limit = self.limit.load(Ordering::Relaxed);
+        let room = self.pressure.room_of(self.limit.load(Ordering::Relaxed));
         let others = self.dirty.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed) + self.second.held();
-        self.pressure.room_of(limit).saturating_sub(others).max(limit / 8)
+        room.saturating_sub(others).max(self.limit_bytes().min(room) / 8)
     }
 
     pub(super) fn insert(&self, key: Key, copies: Copies, kind: Kind, ahead: bool, origin: Option<BlkPtr>) {
@@ -448,7 +481,7 @@ impl Inner {
     }
 
     pub(super) fn limit_bytes(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+        self.pressure.most_of(self.limit.load(Ordering::Relaxed))
     }
 
     /// Has anything had to leave memory yet?

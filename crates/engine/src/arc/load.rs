@@ -87,7 +87,7 @@ impl Inner {
         let here = self.copies(&key, !asked.ahead);
         if !asked.ahead {
             let is_hit = here.is_some_and(|copies| copies.physical().is_some() || wanted.of(&copies).is_some());
-            if is_hit { self.hits.add(1) } else { self.misses.add(1) }
+            if is_hit { self.hit(&key) } else { self.misses.add(1) }
         }
         let flights = self.flights(&key);
         let cached = || self.copies(&key, !asked.ahead).filter(|copies| wanted.of(copies).is_some()).map(Ok);

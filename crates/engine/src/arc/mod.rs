@@ -50,5 +50,6 @@ mod shard;
 pub use ahead::{AheadStats, Foreseen};
 pub use cache::{BlockCache, CacheStats, Held};
 pub use pointers::Pointers;
+pub use shard::Ghosts;
 pub use policy::{CachePolicy, Kept};
 pub use second::{CacheDeviceStatus, NewCacheDevice, SecondStats};

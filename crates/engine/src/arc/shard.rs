@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use ondisk::blkptr::BlkPtr;
@@ -95,6 +95,28 @@ struct Ghost {
     list: List,
     bytes: u64,
     ticket: u64,
+}
+
+/// What is known of blocks that left: their bytes, and how often one was asked for again.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Ghosts {
+    /// Bytes of blocks that had been seen once.
+    pub recent_bytes: u64,
+    /// Bytes of blocks that had been seen again.
+    pub frequent_bytes: u64,
+    /// Of those seen once, came again.
+    pub recent_hits: u64,
+    /// Of those seen again, came again.
+    pub frequent_hits: u64,
+}
+
+impl Ghosts {
+    pub(super) fn add(&mut self, other: Ghosts) {
+        self.recent_bytes += other.recent_bytes;
+        self.frequent_bytes += other.frequent_bytes;
+        self.recent_hits += other.recent_hits;
+        self.frequent_hits += other.frequent_hits;
+    }
 }
 
 type Queue = VecDeque<(Key, u64)>;
@@ -198,6 +220,9 @@ pub(super) struct Shard {
     frequent_ghosts: Queue,
     recent_ghost_bytes: u64,
     frequent_ghost_bytes: u64,
+    ghost_hits: [u64; 2],
+    /// Of blocks seen once, and of others.
+    hits: [AtomicU64; 2],
     bytes: Bytes,
     /// Bytes that the recent queue ought to have.
     target: u64,
@@ -238,6 +263,7 @@ impl Shard {
         let block = self.blocks.get(key)?;
         let plain = block.copies.plain()?;
         block.mark(&self.ahead);
+        self.hits[block.list as usize].fetch_add(1, Ordering::Relaxed);
         Some(Arc::clone(plain))
     }
 
@@ -258,6 +284,23 @@ impl Shard {
     /// Whether the block is here in any form; does not count as a use.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.blocks.contains_key(key)
+    }
+
+    /// A read found the block, though not as it wanted it.
+    pub(super) fn hit(&self, key: &Key) {
+        if let Some(block) = self.blocks.get(key) {
+            self.hits[block.list as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads that found their block, seen once or seen again.
+    pub(super) fn hits(&self) -> [u64; 2] {
+        self.hits.each_ref().map(|hits| hits.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn ghosts(&self) -> Ghosts {
+        let [recent_hits, frequent_hits] = self.ghost_hits;
+        Ghosts { recent_bytes: self.recent_ghost_bytes, frequent_bytes: self.frequent_ghost_bytes, recent_hits, frequent_hits }
     }
 
     pub(super) fn bytes(&self) -> Bytes {
@@ -328,6 +371,7 @@ impl Shard {
     fn adapt(&mut self, key: &Key, share: u64) -> List {
         let Some(ghost) = self.ghosts.remove(key) else { return List::Recent };
         let (recent, frequent) = (self.recent_ghost_bytes.max(1), self.frequent_ghost_bytes.max(1));
+        self.ghost_hits[ghost.list as usize] += 1;
         match ghost.list {
             List::Recent => {
                 self.target = (self.target + ghost.bytes * (frequent / recent).max(1)).min(share);

@@ -86,6 +86,8 @@ pub enum Parameter {
     CacheMetaPercent,
     PrefetchDisable,
     PrefetchMaxDistance,
+    ArcMax,
+    ArcMin,
 }
 
 use Parameter::*;
@@ -93,7 +95,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 72;
+const COUNT: usize = 74;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -169,6 +171,8 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (CacheMetaPercent, "l2arc_meta_percent", 0..=100),
     (PrefetchDisable, "zfs_prefetch_disable", 0..=1),
     (PrefetchMaxDistance, "zfetch_max_distance", 0..=1 << 30),
+    (ArcMax, "zfs_arc_max", 0..=1 << 50),
+    (ArcMin, "zfs_arc_min", 0..=1 << 50),
 ];
 
 impl Parameter {
@@ -234,6 +238,18 @@ impl Tunables {
     /// Most bytes of changes that are not on disk yet, within what may be in memory.
     pub fn dirty_bytes_max(&self) -> u64 {
         self.parameters.get(DirtyDataMax).map_or(self.dirty_bytes_max, |bytes| bytes.min(self.cache_bytes_max))
+    }
+
+    /// The caches of all pools may have so many bytes, but for other memory of the process.
+    pub fn cache_bytes_now(&self) -> u64 {
+        let set = self.parameters.get(ArcMax).filter(|bytes| *bytes > 0);
+        set.unwrap_or(self.cache_bytes_max).min(self.memory_pressure.cap())
+    }
+
+    /// Has the caches follow what was set.
+    pub fn obey_cache_limits(&self) {
+        let least = self.parameters.get(ArcMin).filter(|bytes| *bytes > 0);
+        self.memory_pressure.set_bounds(self.cache_bytes_now(), least, self.cache_bytes_max);
     }
 
     /// Blocks that a write of so many bytes covers are written to their own place, where durable writes gain by preparing places or not.
@@ -304,7 +320,8 @@ impl Tunables {
             CacheFeedMinMilliseconds => 200,
             CacheRebuildMinBytes => 1 << 30,
             CacheMetaPercent => 33,
-            PrefetchDisable => 0,
+            // Of the two that are 0: what it is without them.
+            PrefetchDisable | ArcMax | ArcMin => 0,
             PrefetchMaxDistance => 8 << 20,
         }
     }

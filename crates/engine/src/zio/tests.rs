@@ -18,6 +18,7 @@ use crate::alloc::{Allocator, ClassKind, Group, GroupConfig, LoadSpaceMap, Metas
 use crate::arc::BlockCache;
 use crate::error::{ErrorKind, Result};
 use crate::host::RealHost;
+use crate::tunables::{Parameter, Tunables};
 use crate::vdev::{Class, IoMap, LeafId};
 
 mod physical;
@@ -605,6 +606,42 @@ fn the_cache_keeps_its_limit_under_many_threads() {
     assert!(stats.recent_bytes + stats.frequent_bytes <= limit, "{stats:?}");
     assert!(stats.evictions > 0 && stats.hits > 0, "{stats:?}");
     assert_eq!(stats.hits + stats.misses, 6000);
+}
+
+/// What was set while a pool is in use held from the next block on that came in.
+#[test]
+fn the_cache_obeys_at_once() {
+    let Bench { io, .. } = bench(1, 1);
+    let (tunables, given) = (Tunables { cache_bytes_max: 64 << 20, ..Tunables::default() }, 64 << 20);
+    let cache = BlockCache::under(Arc::clone(&io), given, tunables.memory_pressure.clone());
+    let pointers: Vec<BlkPtr> =
+        io.write_many((0..400).map(|number| request(noise(number, 32_768), 1)).collect(), 10).into_iter().map(|result| result.unwrap()).collect();
+    let read = || pointers.iter().for_each(|pointer| assert_eq!(cache.read(pointer, &HERE).unwrap().len(), 32_768));
+    let set = |parameter, bytes: u64| {
+        tunables.parameters.set(parameter, &bytes.to_string()).unwrap();
+        tunables.obey_cache_limits();
+    };
+    read();
+    assert!(cache.resident_bytes() > 12 << 20);
+    set(Parameter::ArcMax, 8 << 20);
+    assert!((4 << 20..=8 << 20).contains(&cache.resident_bytes()), "{}", cache.resident_bytes());
+    let stats = cache.stats();
+    assert_eq!((stats.limit_bytes, stats.limit_bytes_max, stats.limit_bytes_min), (8 << 20, 8 << 20, 2 << 20));
+    assert!(stats.ghosts.recent_bytes > 3 << 20, "{stats:?}");
+    set(Parameter::ArcMin, 6 << 20);
+    tunables.memory_pressure.add_bytes(given, given);
+    assert!((3 << 20..=6 << 20).contains(&cache.resident_bytes()), "{}", cache.resident_bytes());
+    assert_eq!(cache.limit(), 8 << 20);
+    read();
+    let stats = cache.stats();
+    assert!(stats.ghosts.recent_hits > 0 && stats.recent_hits + stats.frequent_hits == stats.hits, "{stats:?}");
+    // 0 is what it was at first.
+    (0..1000).for_each(|_| tunables.memory_pressure.relax());
+    set(Parameter::ArcMax, 0);
+    read();
+    assert!(cache.resident_bytes() > 12 << 20);
+    set(Parameter::ArcMax, 128 << 20);
+    assert_eq!(cache.limit(), 128 << 20, "it may be more than at first");
 }
 
 /// Overwrites the first copy with what somebody else would write there after the block was freed; returns where, and what.
