@@ -45,12 +45,14 @@ impl FalseDaemon {
         chown(socket, Some(STRANGER), Some(STRANGER)).unwrap();
         let (heard, ending) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, end) = (Arc::clone(&heard), Arc::clone(&ending));
+        let (listens, is_listening) = std::sync::mpsc::channel();
         let serving = std::thread::spawn(move || {
             rustix::thread::set_thread_res_gid(Gid::from_raw(STRANGER), Gid::from_raw(STRANGER), Gid::from_raw(STRANGER))
                 .unwrap();
             rustix::thread::set_thread_res_uid(Uid::from_raw(STRANGER), Uid::from_raw(STRANGER), Uid::from_raw(STRANGER))
                 .unwrap();
             rustix::net::listen(&listener, 16).unwrap();
+            listens.send(()).unwrap();
             listener.set_nonblocking(true).unwrap();
             while !end.load(Ordering::SeqCst) {
                 match listener.accept() {
@@ -59,6 +61,8 @@ impl FalseDaemon {
                 }
             }
         });
+        // Until then it is root that listens.
+        is_listening.recv().unwrap();
         FalseDaemon { heard, ending, serving: Some(serving) }
     }
 

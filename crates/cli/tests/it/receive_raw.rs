@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use sim::golden::Golden;
+use sim::scenario::{encode_stream, stream_records};
 
 use crate::rig::{Rig, Said};
 use crate::stream::golden as streams_of_openzfs;
@@ -149,17 +150,28 @@ fn raw_streams_that_do_not_fit_are_refused() {
     to.refused("zfs receive tank/src", &to.golden("raw-incr"), "does not\nmatch incremental source");
     to.refused("zfs receive -F tank/e", &to.golden("incr-a-b"), "inherited key must be loaded");
     assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name"), "tank/e@a\ntank/src@a\n");
-    // The vectors of the snapshot that it is incremental from are others than the sender's.
-    let whole = fs::read(to.golden("raw-incr")).expect("a stream");
-    let name = b"from_ivset_guid";
-    let at = whole.windows(name.len()).position(|window| window == name).expect("the guid");
-    let mut other = whole.clone();
-    other[at + 20..at + 40].iter_mut().for_each(|byte| *byte ^= 1);
-    let path = to.directory.path().join("other");
-    fs::write(&path, other).expect("a stream");
-    let said = to.receive("zfs receive tank/e", &path);
-    assert!(said.code == 1, "{}{}", said.out, said.err);
+    for (change, refusal) in [(flip as fn(&mut [u8]), "IV set guid mismatch."), (|guid| guid.fill(0), "IV set guid missing.")] {
+        let path = to.directory.path().join("other");
+        fs::write(&path, with_other_vectors(&fs::read(to.golden("raw-incr")).expect("a stream"), change)).expect("a stream");
+        to.refused("zfs receive tank/e", &path, refusal);
+    }
+    to.received("zfs receive tank/e", &to.golden("raw-incr"));
     to.finish();
+}
+
+fn flip(guid: &mut [u8]) {
+    guid[0] ^= 1;
+}
+
+/// A stream that says of other vectors that it is incremental from them, and whose checksums are right.
+fn with_other_vectors(stream: &[u8], change: fn(&mut [u8])) -> Vec<u8> {
+    const NAME: &[u8] = b"from_ivset_guid\0";
+    let mut records = stream_records(stream);
+    // A pair as it lies in memory: its name, and behind that its value.
+    let begin = &mut records[0].1;
+    let value = begin.windows(NAME.len()).position(|window| window == NAME).expect("the guid") + NAME.len();
+    change(&mut begin[value..value + 8]);
+    encode_stream(&records)
 }
 
 #[test]
