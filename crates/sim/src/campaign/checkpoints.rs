@@ -61,7 +61,6 @@ impl Round {
         self.files = kept;
         self.tally.checkpoints += 1;
         self.open_again_at(Rewind::ToCheckpoint)?;
-        self.forget_never_added();
         self.read()
     }
 }

@@ -268,8 +268,8 @@ impl Round {
         }) || self.is_spare_filling()
     }
 
-    /// Forgets vdevs that the pool did not have at its checkpoint, to which it went back: their labels stay.
-    pub(super) fn forget_never_added(&mut self) {
+    /// Forgets vdevs that an imported pool does not have: those that left it, and those that it did not have at its checkpoint, to which it went back. Their labels may stay.
+    pub(super) fn forget_absent(&mut self) {
         let leaves = self.pool.engine().vdevs.leaves();
         self.tops.retain(|top| top.iter().flatten().any(|device| leaves.iter().any(|leaf| leaf.name() == disk::Disk::name(&**device))));
         self.forget_departed();
@@ -343,7 +343,8 @@ impl Round {
     pub(super) fn open_again_at(&mut self, rewind: Rewind) -> Result<(), String> {
         self.pool = import_with(self.devices(), ImportOptions { rewind, tunables: Some(self.tunables.clone()), ..ImportOptions::default() })?;
         self.fs = Some(open_files(&self.pool)?);
-        self.forget_departed();
+        // What the pool on disk does not have has left it, whatever its labels say: a loss of power can come between the two.
+        self.forget_absent();
         Ok(())
     }
 }
