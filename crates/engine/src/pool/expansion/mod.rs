@@ -14,7 +14,8 @@
 //!
 //! When all is moved, blocks of the groups from then on are as wide as there are devices. Which devices hold what has not been looked at while it was copied: so a scrub begins.
 //!
-//! A device that cannot be read or written, or misses something, makes it wait: what it lacks nobody could copy.
+//! A device that cannot be read or written, or misses something, makes it wait: what it lacks nobody could copy. Where a sector cannot be read, a scrub begins by itself: it mends what blocks
+//! have, and what no block has is left out.
 //!
 //! # On disk
 //! The uberblock has the offset, and what has become of the scratch area; the description of the vdev `raidz_expanding` while it goes on, and afterwards the group from
@@ -92,7 +93,7 @@ struct State {
     is_stuck: bool,
     /// The group in which it began: what says so is not on disk before that is.
     begun: u64,
-    /// The group in which sectors could not be read first; 0: all could.
+    /// The group in which a scrub began because sectors could not be read; 0: all could.
     unreadable_since: u64,
 }
 

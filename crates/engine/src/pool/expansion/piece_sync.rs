@@ -12,7 +12,7 @@ use crate::bail;
 use crate::dmu::SyncTx;
 use crate::error::Result;
 use crate::pool::devices::dirty_time_log::moved::make_durable;
-use crate::pool::scan::ScanProgress;
+use crate::pool::scan::{self, ScanProgress};
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
 use crate::vdev::map::Reflow;
@@ -47,8 +47,10 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
 fn step(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, (reflow, end): (Reflow, u64), tx: &SyncTx<'_>) -> Result<bool> {
     let expansion = writer.expansion();
     let children = Children::whole(top);
-    expansion.change_progress(|progress| progress.waits = children.is_none());
-    let Some(mut children) = children else { return Ok(false) };
+    let Some(mut children) = children else {
+        expansion.change_progress(|progress| progress.waits = true);
+        return Ok(false);
+    };
     if all_is_scrubbed(writer) {
         children.left_out_max = top.layout().columns().1;
     }
@@ -62,8 +64,10 @@ fn step(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, (reflow, end): 
     } else {
         Piece { writer, top, moves, children: &children, tx }.run(reflow, end)?
     };
-    if !moved && reflow.moved == reflow.synced {
-        note_unreadable(writer, tx);
+    let waits = !moved && reflow.moved == reflow.synced;
+    expansion.change_progress(|progress| progress.waits = waits);
+    if waits {
+        have_scrubbed(writer, tx)?;
     }
     if moved {
         make_durable(writer, top, &children.leaves)?;
@@ -74,19 +78,21 @@ fn step(writer: &GroupWriter, top: &Arc<TopVdev>, moves: &Moves, (reflow, end): 
 }
 
 /// A sector that cannot be read may be one that no block has, as between the blocks of RAID-Z. Nothing is ever written there to mend it, and the expansion would
-/// wait for ever. So a scrub decides: what it has read since then, and mended, blocks have; what still cannot be read is left out.
+/// wait for ever. So a scrub decides, which begins by itself: what it has read since then, and mended, blocks have; what still cannot be read is left out.
 fn all_is_scrubbed(writer: &GroupWriter) -> bool {
     let since = writer.expansion().state.lock().unreadable_since;
     let Some(ScanProgress { record, .. }) = writer.scans().progress() else { return false };
     let is_whole = record.function == ScanFunction::Scrub && record.min_txg == 0 && record.errors == 0;
-    since > 0 && is_whole && record.state == ScanState::Finished && record.max_txg > since
+    since > 0 && is_whole && record.state == ScanState::Finished && record.max_txg >= since
 }
 
-fn note_unreadable(writer: &GroupWriter, tx: &SyncTx<'_>) {
-    let mut state = writer.expansion().state.lock();
-    if state.unreadable_since == 0 {
-        state.unreadable_since = tx.txg();
+/// Nothing could be moved: a scrub is to look at all of it, once. What is under way comes first: the next group tries again.
+fn have_scrubbed(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
+    let is_asked = writer.expansion().state.lock().unreadable_since != 0;
+    if !is_asked && !scan::is_resilver_needed(writer.layers()) && scan::begin_scrub_if_idle(writer, tx)? {
+        writer.expansion().state.lock().unreadable_since = tx.txg();
     }
+    Ok(())
 }
 
 struct Piece<'a> {

@@ -80,7 +80,7 @@ pub(super) fn end(writer: &GroupWriter, top: &Arc<TopVdev>, mut rebuild: Rebuild
     }
     if is_complete && layers.context.tunables.now(Parameter::RebuildScrubEnabled) != 0 {
         // Where a device lacks something still, it is a resilver.
-        return scan::begin_scrub_if_idle(writer, tx);
+        return scan::begin_scrub_if_idle(writer, tx).map(drop);
     }
     if scan::is_resilver_needed(layers) {
         writer.scans().want_resilver();

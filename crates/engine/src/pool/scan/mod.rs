@@ -74,15 +74,16 @@ pub(in crate::pool) fn begin_resilver(writer: &Arc<GroupWriter>) -> crate::error
     Ok(())
 }
 
-/// Begins a scrub, in the sync thread, if nothing else is under way.
+/// Begins a scrub, in the sync thread, if nothing else is under way. Whether it has.
 ///
 /// # Errors
 /// The MOS cannot be changed.
-pub(in crate::pool) fn begin_scrub_if_idle(writer: &GroupWriter, tx: &crate::dmu::SyncTx<'_>) -> crate::error::Result<()> {
-    if begin_end_sync::load_running(writer.layers())?.is_none() {
-        begin_end_sync::begin(writer, 0, 0, tx)?;
+pub(in crate::pool) fn begin_scrub_if_idle(writer: &GroupWriter, tx: &crate::dmu::SyncTx<'_>) -> crate::error::Result<bool> {
+    if begin_end_sync::load_running(writer.layers())?.is_some() {
+        return Ok(false);
     }
-    Ok(())
+    begin_end_sync::begin(writer, 0, 0, tx)?;
+    Ok(true)
 }
 
 /// Gives up a scrub that is under way, in the sync thread: a device is being filled.
