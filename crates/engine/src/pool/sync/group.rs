@@ -9,7 +9,8 @@
 //!
 //! # The commit point
 //! All data, then flush, then labels 0 and 2, flush, the uberblock, flush, labels 1 and 3, flush. Before the uberblock is
-//! there, the pool is what it was; afterwards it is the new one.
+//! there, the pool is what it was; afterwards it is the new one. Where a device loses in the first flush what it was given, and the
+//! others are enough, one more pass writes down that it has missed this group, and a flush follows.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -101,7 +102,12 @@ impl GroupWriter {
             }
             let tx = SyncTx::new(&self.layers.context, txg, pass, &frees);
             self.sync_pass(&tx, &frees).within(|| format!("txg {txg}, pass {pass}"))?;
-            if self.is_written(txg) {
+            if !self.is_written(txg) {
+                continue;
+            }
+            self.flush()?;
+            // A device that lost in this flush what it was given has missed this group, which the group itself has to say: nothing else would after a crash.
+            if !dirty_time_log::has_unsaved(&self.layers.vdevs) {
                 break;
             }
         }
@@ -175,13 +181,18 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// The commit point: flush, labels, uberblock.
+    /// Makes durable what the passes wrote.
+    fn flush(&self) -> Result<()> {
+        if self.layers.context.tunables.canary == Some(Canary::NoFlushBeforeUberblock) {
+            return Ok(());
+        }
+        self.layers.context.io.flush()
+    }
+
+    /// The commit point: labels, uberblock. All else is durable.
     fn commit(&self, txg: Txg) -> Result<()> {
         let pointer = self.layers.dsl.meta.mos.0.pointer();
         let canary = self.layers.context.tunables.canary;
-        if canary != Some(Canary::NoFlushBeforeUberblock) {
-            self.layers.context.io.flush()?;
-        }
         if let Some(failure) = self.layers.context.groups.failure() {
             return Err(failure);
         }
