@@ -495,6 +495,8 @@ impl Leaf {
     /// succeed then: the system has reported the error, and dropped what it could not write.
     pub fn flush(&self) -> Result<()> {
         let written = self.written.load(SeqCst);
+        let now = || self.traffic.now_ns();
+        let _turn = self.queue.note_flush(&now);
         let result = self.while_no_flush_fails(|| {
             let result = self.traffic.flush(|| self.with_disk("flush", |disk| disk.flush()));
             if result.is_err() {

@@ -340,6 +340,14 @@ impl Queue {
         }
     }
 
+    /// Somebody waits for a flush: as long as the turn lasts, the drive is in use as by a durable write. `None`: nobody does.
+    pub(in crate::vdev) fn note_flush<'a>(&'a self, now: Clock<'a>) -> Option<Turn<'a>> {
+        (!host::is_in_background()).then(|| {
+            self.durable.fetch_add(1, Relaxed);
+            self.turn(Class::SyncWrite, 0, 0, Vec::new(), now)
+        })
+    }
+
     /// How many wait.
     #[cfg(test)]
     pub(in crate::vdev) fn waiting(&self) -> usize {
@@ -476,8 +484,14 @@ mod tests {
         assert_eq!([Class::AsyncWrite, Class::SyncWrite].map(|class| queue.piece_bytes(class, &now)), [PIECE_BYTES, usize::MAX]);
         clock.store(5 + SOON_NS, Relaxed);
         assert_eq!(most_at_once(&queue, &now), 2);
-        let _under_way = queue.enter(&wanted(Class::SyncWrite, 4096), &now);
+        let under_way = queue.enter(&wanted(Class::SyncWrite, 4096), &now);
         assert_eq!(most_at_once(&queue, &now), 1, "beside one");
+        drop(under_way);
+        clock.fetch_add(SOON_NS, Relaxed);
+        let flush = queue.note_flush(&now);
+        assert!(flush.is_some() && most_at_once(&queue, &now) == 1, "beside a flush that somebody waits for");
+        host::work_in_background();
+        assert!(queue.note_flush(&now).is_none());
     }
 
     /// A lone writer of the log did 0.43 of what he does alone, beside a group without rests.
