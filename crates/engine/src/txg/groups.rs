@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The transaction groups of one pool.
 pub struct TxgGroups {
     open: AtomicU64,
-    /// A closed group still has holders: the next one cannot be joined yet. guarded by: all shards (to set), `state` (to clear)
+    /// A closed group still has holders: the next one cannot be joined yet. guarded by: all shards (to set), `state` (to clear, by the last holder)
     draining: AtomicBool,
     shards: [Shard; SHARDS],
     state: Mutex<State>,
@@ -82,8 +82,13 @@ impl Drop for TxgHold {
         let last = *count == 0;
         drop(holds);
         if last && self.txg < self.groups.open_txg() {
-            // Taken and dropped so that a quiescer between its look and its wait is not missed.
-            drop(self.groups.state.lock());
+            // With the lock, so that a quiescer between its look and its wait is not missed.
+            let state = self.groups.state.lock();
+            // The next group can be joined at once: the thread that closes groups may be long in coming on a busy machine.
+            if self.groups.holders(self.txg) == 0 {
+                self.groups.draining.store(false, Ordering::Release);
+            }
+            drop(state);
             self.groups.changed.notify_all();
         }
     }
@@ -239,13 +244,16 @@ impl TxgGroups {
         }
         let guards: Vec<_> = self.shards.iter().map(|shard| shard.holds.lock()).collect();
         let txg = self.open.fetch_add(1, Ordering::AcqRel);
-        self.draining.store(true, Ordering::Release);
+        let is_held = guards.iter().any(|holds| holds[slot(txg)] > 0);
+        if is_held {
+            self.draining.store(true, Ordering::Release);
+        }
         drop(guards);
         state.quiescing = Some(txg);
+        // The last holder ends the draining.
         while self.holders(txg) > 0 {
             self.changed.wait(&mut state);
         }
-        self.draining.store(false, Ordering::Release);
         state.quiescing = None;
         state.quiesced = Some(txg);
         drop(state);
@@ -439,6 +447,23 @@ mod tests {
         assert_eq!((closing.join().unwrap(), next.join().unwrap().unwrap()), (txg, txg + 1));
         // Where nothing is in the way it is had at once, suspended or not.
         assert_eq!(groups.hold_unless(&suspended).unwrap().txg(), txg + 1);
+    }
+
+    /// Everybody waited for the thread that closes groups to be scheduled, beside a group that keeps all processors busy.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn the_last_holder_lets_others_into_the_next_group() {
+        for round in 0..50 {
+            let groups = TxgGroups::new(4);
+            let held = groups.hold();
+            let closing = { let groups = groups.clone(); std::thread::spawn(move || groups.quiesce()) };
+            while groups.try_hold().is_some() {
+                std::thread::yield_now();
+            }
+            drop(held);
+            assert_eq!(groups.try_hold().map(|hold| hold.txg()), Some(6), "round {round}");
+            closing.join().unwrap();
+        }
     }
 
     /// The last group wanted one more, when nobody closed groups any more: its writer waited for that one for ever.
