@@ -10,6 +10,7 @@ pub mod zpl;
 pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
 pub use rewind::{Rewind, Rewound};
 pub use rolling_back::RollingBack;
+pub use engine::dmu::Direct;
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
 pub use engine::host::before_spawn;
@@ -17,5 +18,5 @@ pub use engine::vdev::Bias;
 pub use engine::tunables::{MemoryPressure, Parameter, Parameters, Tunables};
 pub use zpl::{
     AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek, Told,
-    Durability, Listed, NodeId, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteMarks, WriteMode, XattrMode,
+    Durability, Listed, NodeId, ReadManner, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteManner, WriteMarks, WriteMode, XattrMode,
 };

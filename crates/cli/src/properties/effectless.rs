@@ -22,7 +22,6 @@ const OF_DATASETS: &[Row] = &[
     ("vscan", "off", "nothing scans files for viruses here"),
     ("nbmand", "off", "Linux has no mandatory locks"),
     ("prefetch", "all", "what will be read next is always read ahead"),
-    ("direct", "standard", "the kernel decides what goes past its cache"),
     ("snapdev", "hidden", OF_VOLUMES),
     ("volmode", "default", OF_VOLUMES),
     ("volthreading", "on", OF_VOLUMES),

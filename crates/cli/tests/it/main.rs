@@ -10,6 +10,7 @@ mod busy;
 mod callers;
 mod contact;
 mod devices;
+mod direct;
 mod directories;
 mod dirty_holes;
 mod durable;

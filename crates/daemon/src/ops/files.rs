@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fuse::{Context, CopyRange, Errno, Fallocate, Opened, OpenedFlags, Read, Result, Write, WriteFlags};
-use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
+use tarnfs::{CloneRange, Credentials, Direct, FileSystem, InodeNumber, ReadManner, WriteManner, WriteMode};
 
 use super::caller::{CAP_FSETID, Rights};
 use super::cache::writeback::WRITER;
@@ -19,6 +19,7 @@ const COPY_MAX: u64 = 1 << 30;
 /// A call returns after this time with what it has copied, as no signal ends it.
 const COPY_TIME: Duration = Duration::from_secs(10);
 const O_DSYNC: u32 = libc::O_DSYNC as u32;
+const O_DIRECT: u32 = libc::O_DIRECT as u32;
 const O_NOATIME: u32 = libc::O_NOATIME as u32;
 /// The kernel knows the end of a file unless another program changed it. Then it asks before it reads, but not before
 /// it appends.
@@ -76,11 +77,20 @@ impl Ops {
             self.writeback.opened(node);
             opened.handle = WRITER;
         }
-        if self.may_be_direct.load(Ordering::Relaxed) && goes_past_cache(flags, is_empty) {
+        if self.may_be_direct.load(Ordering::Relaxed) && (self.goes_past_all(flags) || goes_past_cache(flags, is_empty)) {
             opened.handle |= PAST_CACHE;
             opened.flags |= OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES;
         }
         opened
+    }
+
+    /// Whether what is read and written through this descriptor is to go past our own cache, too. If the kernel cached it, we would not be asked.
+    fn goes_past_all(&self, flags: u32) -> bool {
+        match self.head.current().map(|filesystem| filesystem.direct()) {
+            Some(Direct::Always) => true,
+            Some(Direct::Standard) => flags & O_DIRECT != 0,
+            Some(Direct::Disabled) | None => false,
+        }
     }
 
     /// As [`writer`], of a file that is not known yet.
@@ -110,8 +120,8 @@ impl Ops {
     pub(super) fn read_file(&self, read: &Read, out: &mut [u8]) -> Result<usize> {
         let (located, inode) = self.locate(Node::of(read.node))?;
         let filesystem = located.filesystem();
-        let read_into = if read.flags & O_NOATIME == 0 { FileSystem::read_into } else { FileSystem::read_unnoticed };
-        read_into(filesystem, inode, read.offset, out).map_err(crate::errno::of)
+        let manner = ReadManner { direct: read.flags & O_DIRECT != 0, unnoticed: read.flags & O_NOATIME != 0 };
+        filesystem.read_as(inode, read.offset, out, manner).map_err(crate::errno::of)
     }
 
     pub(super) fn write_file(&self, cx: &Context, write: &Write, data: &[u8]) -> Result<usize> {
@@ -144,8 +154,8 @@ impl Ops {
             if is_durable {
                 fuse::before_blocking();
             }
-            let write_as_asked = if is_durable { FileSystem::write_durably } else { FileSystem::write };
-            let went_to = write_as_asked(&filesystem, inode, mode, data, &whose).map_err(crate::errno::of)?;
+            let manner = WriteManner { direct: write.flags & O_DIRECT != 0, durable: is_durable };
+            let went_to = filesystem.write_as(inode, mode, data, manner, &whose).map_err(crate::errno::of)?;
             if went_to != write.offset {
                 // The kernel has put the data where it took the end for.
                 self.writeback.forget(Forget::Contents(write.node));

@@ -68,6 +68,23 @@ pub struct CacheStats {
     pub recent_hits: u64,
     /// and of blocks seen again.
     pub frequent_hits: u64,
+    /// What went around it.
+    pub past: PastStats,
+}
+
+/// What went around the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PastStats {
+    /// Blocks that were read,
+    #[doc(alias = "direct_read_count")]
+    pub reads: u64,
+    /// and their bytes.
+    pub read_bytes: u64,
+    /// Blocks that were written,
+    #[doc(alias = "direct_write_count")]
+    pub writes: u64,
+    /// and their bytes.
+    pub write_bytes: u64,
 }
 
 /// The blocks of one pool that are in memory. Cheap to clone: clones are the same cache.
@@ -100,6 +117,10 @@ pub(super) struct Inner {
     pub(super) misses: Counter,
     ahead: Arc<Ahead>,
     evictions: Counter,
+    past_reads: Counter,
+    past_read_bytes: Counter,
+    past_writes: Counter,
+    past_write_bytes: Counter,
 }
 
 /// Memory that counts against the limit until this is dropped.
@@ -169,6 +190,10 @@ impl BlockCache {
             misses: Counter::default(),
             ahead,
             evictions: Counter::default(),
+            past_reads: Counter::default(),
+            past_read_bytes: Counter::default(),
+            past_writes: Counter::default(),
+            past_write_bytes: Counter::default(),
         };
         let inner = Arc::new(inner);
         let shrink: Arc<dyn Shrink> = inner.clone();
@@ -218,7 +243,7 @@ impl BlockCache {
             }
             return Ok(data);
         }
-        self.inner.load_plain(Asked { key, bp, at, ahead: false, is_kept, while_there })
+        self.inner.load_plain(Asked { key, bp, at, ahead: false, is_kept, past: false, while_there })
     }
 
     /// A block as it is on disk: compressed, perhaps encrypted, in the byte order of its writer; verified. It takes no key, and is
@@ -229,7 +254,7 @@ impl BlockCache {
     pub fn physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Arc<Vec<u8>>> {
         let Some(key) = key_of(bp) else { return self.inner.io.read_physical(bp, at).map(Arc::new) };
         let is_kept = self.inner.policies.keeps(at.objset, bp);
-        self.inner.load_physical(Asked { key, bp, at, ahead: false, is_kept, while_there: &|see_to_it| see_to_it() })
+        self.inner.load_physical(Asked { key, bp, at, ahead: false, is_kept, past: false, while_there: &|see_to_it| see_to_it() })
     }
 
     /// The blocks of a run, each handed to `take`, in their order: as [`BlockCache::read`] has them, or with `physical` as [`BlockCache::physical`] has them. For a
@@ -249,6 +274,35 @@ impl BlockCache {
                 (None, None) => io.read(bp, at),
             });
         }
+    }
+
+    /// The plain contents of the blocks of a run, in their order, for a reader that goes around the cache: what is here is used, and nothing else stays here. Damage
+    /// is seen to only as far as `while_there` allows, which is told which block it is about.
+    pub fn read_past(&self, run: &Run, while_there: &dyn Fn(usize, &mut dyn FnMut())) -> Vec<Result<Data>> {
+        let here: Vec<Option<Data>> = run.blocks().iter().map(|(bp, _)| self.inner.copies(&key_of(bp)?, false)?.plain().cloned()).collect();
+        let parts = if here.iter().all(Option::is_none) { self.inner.io.read_run(run) } else { Vec::new() };
+        let mut parts = parts.into_iter();
+        let get = |(index, ((bp, at), here)): (usize, (&(BlkPtr, Bookmark), Option<Data>))| {
+            let part = parts.next().flatten();
+            self.inner.past_reads.add(1);
+            self.inner.past_read_bytes.add(bp.logical_size());
+            match (here, part, key_of(bp)) {
+                (Some(data), ..) => Ok(data),
+                (None, Some(part), _) => BlockIo::read_part(bp, part, at),
+                (None, None, None) => self.inner.io.read(bp, at),
+                (None, None, Some(key)) => {
+                    let while_there: WhileThere<'_> = &|see_to_it| while_there(index, see_to_it);
+                    self.inner.load_plain(Asked { key, bp, at, ahead: false, is_kept: false, past: true, while_there })
+                }
+            }
+        };
+        run.blocks().iter().zip(here).enumerate().map(get).collect()
+    }
+
+    /// Blocks were written by somebody who goes around the cache.
+    pub fn note_written_past(&self, blocks: u64, bytes: u64) {
+        self.inner.past_writes.add(blocks);
+        self.inner.past_write_bytes.add(bytes);
     }
 
     /// Whether a block that can be cached is here, in any form, or is none that can be.
@@ -309,7 +363,7 @@ impl BlockCache {
         let job = move || {
             let _active = active;
             // Nobody waits for it: a reader that needs the block reads it again and gets the error.
-            if let Err(error) = inner.load_plain(Asked { key, bp: &bp, at: &at, ahead: true, is_kept: true, while_there: &while_there }) {
+            if let Err(error) = inner.load_plain(Asked { key, bp: &bp, at: &at, ahead: true, is_kept: true, past: false, while_there: &while_there }) {
                 tracing::debug!(%error, "read-ahead failed");
             }
         };
@@ -400,6 +454,12 @@ impl BlockCache {
             misses: self.inner.misses.get(),
             ahead: self.inner.ahead.stats(),
             evictions: self.inner.evictions.get(),
+            past: PastStats {
+                reads: self.inner.past_reads.get(),
+                read_bytes: self.inner.past_read_bytes.get(),
+                writes: self.inner.past_writes.get(),
+                write_bytes: self.inner.past_write_bytes.get(),
+            },
             held_bytes: self.inner.held.load(Ordering::Relaxed),
             limit_bytes: self.inner.pressure.room_of(self.inner.limit.load(Ordering::Relaxed)),
             limit_bytes_max: self.limit(),

@@ -37,6 +37,8 @@ pub(super) struct Asked<'a> {
     pub(super) ahead: bool,
     /// It stays here afterwards.
     pub(super) is_kept: bool,
+    /// The reader goes around the cache: it is not counted as one, and what others keep stays as it was.
+    pub(super) past: bool,
     pub(super) while_there: WhileThere<'a>,
 }
 
@@ -84,13 +86,14 @@ impl Inner {
 
     fn load(&self, pointer: &DataPointer, asked: Asked<'_>, wanted: Wanted) -> Result<Data> {
         let key = asked.key;
-        let here = self.copies(&key, !asked.ahead);
-        if !asked.ahead {
+        let is_use = !asked.ahead && !asked.past;
+        let here = self.copies(&key, is_use);
+        if is_use {
             let is_hit = here.is_some_and(|copies| copies.physical().is_some() || wanted.of(&copies).is_some());
             if is_hit { self.hit(&key) } else { self.misses.add(1) }
         }
         let flights = self.flights(&key);
-        let cached = || self.copies(&key, !asked.ahead).filter(|copies| wanted.of(copies).is_some()).map(Ok);
+        let cached = || self.copies(&key, is_use).filter(|copies| wanted.of(copies).is_some()).map(Ok);
         let keep = &|result: &Result<Copies>| {
             if let Ok(copies) = result
                 && asked.is_kept
@@ -115,7 +118,11 @@ impl Inner {
         if !asked.ahead {
             self.used(&key);
         }
-        if asked.is_kept { self.evict() } else { self.forget(&key) }
+        if asked.is_kept {
+            self.evict();
+        } else if !asked.past {
+            self.forget(&key);
+        }
         Ok(data)
     }
 

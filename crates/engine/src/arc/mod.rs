@@ -24,6 +24,8 @@
 //!
 //! What was read ahead, and whether it was of use, is known (`ahead`): too much is not begun with.
 //!
+//! A reader that goes around the cache ([`BlockCache::read_past`]) gets what is here, and leaves nothing behind.
+//!
 //! Concurrent misses of one block make one read; the others wait for it (`flight`).
 //!
 //! # Invariants
@@ -48,7 +50,7 @@ mod second;
 mod shard;
 
 pub use ahead::{AheadStats, Foreseen};
-pub use cache::{BlockCache, CacheStats, Held};
+pub use cache::{BlockCache, CacheStats, Held, PastStats};
 pub use pointers::Pointers;
 pub use shard::Ghosts;
 pub use policy::{CachePolicy, Kept};

@@ -54,7 +54,7 @@ pub use log::ObjsetLog;
 pub use membership::Membership;
 pub use objects::objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
 pub use sync::objset_sync::AccountingChange;
-pub use settings::{FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
+pub use settings::{Caching, Direct, FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
 pub use tx::{LostTree, OpenTx, Refusal, SpaceOwner, SyncTx, Tx, ask_for_room};
 
 /// An object's number in its set.

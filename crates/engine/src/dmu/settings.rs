@@ -28,6 +28,39 @@ pub enum RedundantMetadata {
     None,
 }
 
+/// The property `direct`: which requests for contents go around the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[doc(alias = "os_direct")]
+pub enum Direct {
+    /// None.
+    Disabled,
+    /// Those that ask for it (`O_DIRECT`).
+    #[default]
+    Standard,
+    /// All that can.
+    Always,
+}
+
+impl Direct {
+    /// The value of the property that has this number.
+    pub fn from_number(number: u64) -> Direct {
+        match number {
+            0 => Direct::Disabled,
+            2 => Direct::Always,
+            _ => Direct::Standard,
+        }
+    }
+}
+
+/// What becomes of the contents that one request reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caching {
+    /// They stay in memory, as long as others need its room less.
+    Usual,
+    /// They do not: see `blocks/direct.rs`.
+    Around,
+}
+
 /// The owners of a file: for the accounting of used space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOwner {
@@ -69,6 +102,8 @@ pub struct ObjsetSettings {
     pub dnode_bytes: u64,
     /// Which blocks are kept, in memory and on cache devices.
     pub cache: CachePolicy,
+    /// Which requests go around the cache.
+    pub direct: Direct,
 }
 
 impl ObjsetSettings {
@@ -87,6 +122,7 @@ impl ObjsetSettings {
             is_mos: true,
             dnode_bytes: 512,
             cache: CachePolicy::default(),
+            direct: Direct::default(),
         }
     }
 

@@ -26,7 +26,7 @@ mod source;
 mod volume;
 
 
-pub use object::{LoggedObject, WriteLock};
+pub use object::{LoggedObject, NewBytes, WriteLock};
 pub use replay::{Cloned, Written, clone_blocks};
 pub use volume::{Volume, VolumeReplay, create_volume_objects};
 

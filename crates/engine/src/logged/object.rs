@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::METADATA_BYTES;
 use super::foresight::{Extent, Foresight};
-use crate::dmu::{Dnode, Membership, Objset, OpenTx, Tx};
+use crate::dmu::{Caching, Dnode, Membership, Objset, OpenTx, Tx};
 use crate::error::{ErrorKind, Result};
 use crate::sync::{RangeGuard, RangeLock};
 
@@ -36,6 +36,17 @@ pub struct WriteLock<'a> {
     /// The block size may be changed.
     is_whole: bool,
     _range: RangeGuard<'a>,
+}
+
+/// What is to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct NewBytes<'a> {
+    /// Where.
+    pub offset: u64,
+    /// What.
+    pub data: &'a [u8],
+    /// Whether it stays in memory.
+    pub caching: Caching,
 }
 
 impl LoggedObject {
@@ -76,13 +87,18 @@ impl LoggedObject {
     ///
     /// # Errors
     /// Those of `size`; a block cannot be read.
-    pub fn read(&self, offset: u64, buffer: &mut [u8], size: impl FnOnce() -> Result<u64>) -> Result<usize> {
+    pub fn read(&self, offset: u64, buffer: &mut [u8], caching: Caching, size: impl FnOnce() -> Result<u64>) -> Result<usize> {
         let end = offset.saturating_add(buffer.len() as u64);
         let _guard = self.ranges.read(offset..end.max(offset.saturating_add(1)));
         let size = size()?;
         let count = usize::try_from(size.min(end).saturating_sub(offset)).unwrap_or(0);
-        self.foresee(offset..offset + count as u64, size);
-        self.dnode.read(offset, &mut buffer[..count])?;
+        match caching {
+            Caching::Usual => {
+                self.foresee(offset..offset + count as u64, size);
+                self.dnode.read(offset, &mut buffer[..count])?;
+            }
+            Caching::Around => self.dnode.read_past(offset, &mut buffer[..count])?,
+        }
         Ok(count)
     }
 
@@ -98,7 +114,7 @@ impl LoggedObject {
         asks.into_iter().for_each(|ask| self.dnode.prefetch(ask.start, ask.end - ask.start));
     }
 
-    /// Writes `data` at `offset`, in transactions of bounded size; `size` bytes were there before. `done` is called in each, with its range.
+    /// Writes, in transactions of bounded size; `size` bytes were there before. `done` is called in each, with its range.
     ///
     /// # Errors
     /// `NoSpace`, `Quota`, `ReadOnly`; those of `done`; an indirect block cannot be read.
@@ -107,10 +123,10 @@ impl LoggedObject {
         lock: &WriteLock<'_>,
         membership: &Membership,
         size: u64,
-        offset: u64,
-        data: &[u8],
+        new: NewBytes<'_>,
         mut done: impl FnMut(&OpenTx<'_>, Range<u64>) -> Result<()>,
     ) -> Result<()> {
+        let NewBytes { offset, data, caching } = new;
         let whole_end = offset.saturating_add(data.len() as u64).max(size);
         for (number, piece) in data.chunks(PIECE_BYTES).enumerate() {
             let at = offset + (number * PIECE_BYTES) as u64;
@@ -125,6 +141,10 @@ impl LoggedObject {
             }
             self.dnode.write(&tx, at, piece)?;
             done(&tx, range)?;
+            // A block that will grow is written again soon.
+            if caching == Caching::Around && !self.block_would_grow(membership.objset(), u64::MAX) {
+                membership.objset().write_through(&self.dnode, &tx, at, piece.len() as u64);
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::LoggedObject;
 use crate::dmu::Objset;
 use crate::error::Result;
 use crate::txg::Txg;
-use crate::zil::{PlacedBlock, WantedWrite};
+use crate::zil::{PlacedBlock, Placing, WantedWrite};
 
 impl LoggedObject {
     /// Appends the bytes of a write to `out`, fewer at the end of the contents. `size` is asked under the lock.
@@ -26,7 +26,7 @@ impl LoggedObject {
     ///
     /// # Errors
     /// Those of `size`.
-    pub fn place(&self, objset: &Objset, write: &WantedWrite, size: impl FnOnce() -> Result<u64>, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
+    pub fn place(&self, objset: &Objset, write: &WantedWrite, size: impl FnOnce() -> Result<u64>, txg: Txg, which: Placing) -> Result<Vec<PlacedBlock>> {
         let block = self.dnode.block_bytes();
         let end = write.offset + write.length as u64;
         let whole = write.offset / block * block..end.next_multiple_of(block);
@@ -38,16 +38,19 @@ impl LoggedObject {
         }
         // Not a block that reaches beyond the end of the contents: OpenZFS, when it replays such a record, makes the file as long as the
         // block (seen: a file of 13 blocks to the byte, where 12 and a part had been written).
-        let (first, last) = match all {
-            true => (write.offset / block, end.div_ceil(block).min(size / block)),
-            false => (write.offset.div_ceil(block), end / block),
+        let (first, last) = match which {
+            Placing::Touched => (write.offset / block, end.div_ceil(block).min(size / block)),
+            Placing::Covered | Placing::Placed => (write.offset.div_ceil(block), end / block),
         };
         // A group that is closed already is being written: what it has is copied.
         let hold = objset.context().groups.hold();
         if first >= last || hold.txg() != txg {
             return Ok(Vec::new());
         }
-        let placed = objset.write_early(&self.dnode, first..last, hold.txg());
+        let placed = match which {
+            Placing::Placed => self.dnode.placed(first..last, txg),
+            Placing::Covered | Placing::Touched => objset.write_early(&self.dnode, first..last, txg),
+        };
         let part = |(number, pointer): (u64, BlkPtr)| {
             let offset = (number * block).max(write.offset);
             PlacedBlock { offset, length: ((number + 1) * block).min(end) - offset, pointer }

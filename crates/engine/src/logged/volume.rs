@@ -10,13 +10,13 @@ use std::sync::Arc;
 use ondisk::object_type::ObjectType;
 use ondisk::zil::{CloneRangeRecord, Record, RecordType};
 
-use super::{Cloned, LoggedObject, METADATA_BYTES, Written, clone_blocks};
+use super::{Cloned, LoggedObject, METADATA_BYTES, NewBytes, Written, clone_blocks};
 use crate::bail;
-use crate::dmu::{DnodeSpec, Membership, ObjectId, Objset, OpenTx, Tx};
+use crate::dmu::{Caching, DnodeSpec, Membership, ObjectId, Objset, OpenTx, Tx};
 use crate::error::{Result, Within};
 use crate::txg::Txg;
 use crate::zap::{Zap, ZapSpec};
-use crate::zil::{LogSource, PlacedBlock, Replay, WantedWrite, Zil};
+use crate::zil::{LogSource, PlacedBlock, Placing, Replay, WantedWrite, Zil};
 
 /// The contents.
 #[doc(alias = "ZVOL_OBJ")]
@@ -80,7 +80,7 @@ impl Volume {
     /// `Invalid` beyond the end; a block cannot be read.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check(offset, buffer.len() as u64)?;
-        self.contents.read(offset, buffer, || Ok(self.size)).map(drop)
+        self.contents.read(offset, buffer, Caching::Usual, || Ok(self.size)).map(drop)
     }
 
     /// Writes.
@@ -90,7 +90,7 @@ impl Volume {
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let range = self.check(offset, data.len() as u64)?;
         let lock = self.contents.lock_range(range);
-        self.contents.write(&lock, &self.membership, self.size, offset, data, |tx, range| {
+        self.contents.write(&lock, &self.membership, self.size, NewBytes { offset, data, caching: Caching::Usual }, |tx, range| {
             self.log(tx, || self.zil.log_write(tx, Some(CONTENTS), CONTENTS, GENERATION, range.start, range.end - range.start));
             Ok(())
         })
@@ -138,8 +138,8 @@ impl LogSource for Volume {
         Some(self.contents.dnode.block_bytes())
     }
 
-    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
-        self.contents.place(self.membership.objset(), write, || Ok(self.size), txg, all)
+    fn place(&self, write: &WantedWrite, txg: Txg, which: Placing) -> Result<Vec<PlacedBlock>> {
+        self.contents.place(self.membership.objset(), write, || Ok(self.size), txg, which)
     }
 }
 

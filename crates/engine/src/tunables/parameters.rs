@@ -88,6 +88,8 @@ pub enum Parameter {
     PrefetchMaxDistance,
     ArcMax,
     ArcMin,
+    DirectEnabled,
+    DirectStrict,
 }
 
 use Parameter::*;
@@ -95,7 +97,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 74;
+const COUNT: usize = 76;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -173,6 +175,8 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (PrefetchMaxDistance, "zfetch_max_distance", 0..=1 << 30),
     (ArcMax, "zfs_arc_max", 0..=1 << 50),
     (ArcMin, "zfs_arc_min", 0..=1 << 50),
+    (DirectEnabled, "zfs_dio_enabled", 0..=1),
+    (DirectStrict, "zfs_dio_strict", 0..=1),
 ];
 
 impl Parameter {
@@ -316,12 +320,12 @@ impl Tunables {
             CondenseEntryDelay => 0,
             CacheWriteMax | CacheWriteBoost => 32 << 20,
             CacheHeadroom => 8,
-            CacheFeedSeconds | CacheFeedAgain | CacheNoPrefetch | CacheRebuildEnabled => 1,
+            CacheFeedSeconds | CacheFeedAgain | CacheNoPrefetch | CacheRebuildEnabled | DirectEnabled => 1,
             CacheFeedMinMilliseconds => 200,
             CacheRebuildMinBytes => 1 << 30,
             CacheMetaPercent => 33,
             // Of the two that are 0: what it is without them.
-            PrefetchDisable | ArcMax | ArcMin => 0,
+            PrefetchDisable | ArcMax | ArcMin | DirectStrict => 0,
             PrefetchMaxDistance => 8 << 20,
         }
     }

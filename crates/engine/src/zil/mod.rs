@@ -43,7 +43,7 @@ mod replay;
 mod walk;
 
 pub use claim::{claim, claimed_blocks, give_up_later, refuse_encrypted};
-pub use commit::fill::{LogSource, PlacedBlock, WantedWrite};
+pub use commit::fill::{LogSource, PlacedBlock, Placing, WantedWrite};
 pub use log::Zil;
 pub(crate) use log::header_of;
 pub use replay::{Replay, Replayed};

@@ -38,13 +38,13 @@ pub struct Layout {
 /// The layouts, of which a workload's number chooses one.
 pub const LAYOUTS: [Layout; 10] = [
     Layout { name: "one disk", tops: 1, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K")] },
-    Layout { name: "a mirror", tops: 1, sides: 2, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "4K"), ("compression", "off")] },
+    Layout { name: "a mirror", tops: 1, sides: 2, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "4K"), ("compression", "off"), ("direct", "always")] },
     Layout { name: "two disks of large sectors", tops: 2, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 12, properties: &[("recordsize", "128K"), ("compression", "zstd")] },
     Layout { name: "one disk, two copies", tops: 1, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("copies", "2"), ("dnodesize", "1k")] },
-    Layout { name: "a disk and a log device", tops: 1, sides: 1, parity: 0, gone: 0, logs: 1, ashift: 9, properties: &[("recordsize", "8K")] },
+    Layout { name: "a disk and a log device", tops: 1, sides: 1, parity: 0, gone: 0, logs: 1, ashift: 9, properties: &[("recordsize", "8K"), ("direct", "always")] },
     Layout { name: "a disk and mirrored log devices", tops: 1, sides: 1, parity: 0, gone: 0, logs: 2, ashift: 12, properties: &[("recordsize", "32K")] },
     Layout { name: "one disk, blocks instead of copies in the log", tops: 1, sides: 1, parity: 0, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K"), ("logbias", "throughput")] },
-    Layout { name: "raidz1 of three", tops: 1, sides: 3, parity: 1, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K")] },
+    Layout { name: "raidz1 of three", tops: 1, sides: 3, parity: 1, gone: 0, logs: 0, ashift: 9, properties: &[("recordsize", "16K"), ("direct", "always")] },
     Layout { name: "raidz2 of five, of which one is gone", tops: 1, sides: 5, parity: 2, gone: 1, logs: 0, ashift: 12, properties: &[("recordsize", "64K"), ("compression", "off")] },
     Layout { name: "raidz1 of four, of which one is gone", tops: 1, sides: 4, parity: 1, gone: 1, logs: 0, ashift: 9, properties: &[("recordsize", "8K")] },
 ];

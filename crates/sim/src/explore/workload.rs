@@ -148,6 +148,7 @@ fn short(length: u32, mut number: u64) -> Option<Vec<Op>> {
 /// Names in a directory of a random workload.
 const NAMES: usize = 5;
 const FILE_BYTES: usize = 160_000;
+const PAGE: usize = 4096;
 
 struct Dice(ChaCha8Rng);
 
@@ -181,8 +182,12 @@ impl Dice {
             (24..28, _) => Op::Exchange { one: path, two: self.path(world) },
             (28..56, Shape::File) => {
                 let offset = if self.below(2) == 0 { size } else { self.below(size + size / 8 + 3000) };
-                let length = self.size(60_000).max(1);
-                Op::Write { path, offset: offset.min(FILE_BYTES - 60_000), length, seed }
+                let (offset, length) = (offset.min(FILE_BYTES - 60_000), self.size(60_000).max(1));
+                // Some begin and end on a page: only these go around the cache, where `direct=always`.
+                match seed % 3 {
+                    0 => Op::Write { path, offset: offset / PAGE * PAGE, length: length.next_multiple_of(PAGE).min(60_000 / PAGE * PAGE), seed },
+                    _ => Op::Write { path, offset, length, seed },
+                }
             }
             (56..63, Shape::File) => Op::Truncate { path, size: self.below(size * 5 / 4 + 10).min(FILE_BYTES) },
             (63..67, Shape::File) => Op::Punch { path, offset: self.below(size + 1), length: self.size(FILE_BYTES).max(1) },

@@ -39,6 +39,7 @@ mod options;
 mod transaction;
 
 pub use contents::clone::CloneRange;
+pub use contents::direct::{ReadManner, WriteManner};
 pub use names::create::{NewFileSystem, initialize};
 pub(crate) use names::upgrade::raise_version;
 pub use names::directory::DirectoryEntry;

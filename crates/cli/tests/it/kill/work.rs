@@ -15,6 +15,8 @@ use super::journal::{Journal, Op, Record, fill};
 
 /// The name of the extended attribute.
 pub(super) const ATTRIBUTE: &str = "user.version";
+/// Records of a page.
+const PAGE: u64 = (4096 / Record::BYTES) as u64;
 /// Files of a thread.
 const FILES_MAX: usize = 30;
 
@@ -171,13 +173,18 @@ impl Worker {
     /// Where a write goes: within the file, or to its end and beyond.
     fn range(&mut self, file: u64) -> (u64, u64) {
         let size = self.files[&file].versions.len() as u64;
-        let count = if self.random.random_ratio(1, 12) { self.random.random_range(1..4096) } else { self.random.random_range(1..40) };
+        let count: u64 = if self.random.random_ratio(1, 12) { self.random.random_range(1..4096) } else { self.random.random_range(1..40) };
         let first = match self.random.random_range(0..4) {
             0 => size,
             1 => size + self.random.random_range(0..200),
             _ => self.random.random_range(0..=size),
         };
-        if size > 12_000 { (self.random.random_range(0..size), 1) } else { (first, count) }
+        match size {
+            12_001.. => (self.random.random_range(0..size), 1),
+            // Whole pages go around the caches.
+            _ if self.random.random_ratio(1, 5) => (first / PAGE * PAGE, (count.min(40) * 20).next_multiple_of(PAGE)),
+            _ => (first, count),
+        }
     }
 
     fn write(&mut self, file: u64, path: &std::path::Path) -> io::Result<()> {
@@ -186,11 +193,12 @@ impl Worker {
         let version = 2 * self.count + u64::from(self.random.random::<bool>());
         let bytes = fill(file, version, first, count);
         let offset = first * Record::BYTES as u64;
+        let around = if first.is_multiple_of(PAGE) && count.is_multiple_of(PAGE) { libc::O_DIRECT } else { 0 };
         if self.random.random_ratio(1, 15) {
-            let open = || OpenOptions::new().write(true).custom_flags(libc::O_DSYNC).open(path);
+            let open = || OpenOptions::new().write(true).custom_flags(around | libc::O_DSYNC).open(path);
             self.perform(Op::WriteThrough { file, first, count, version }, || open()?.write_all_at(&bytes, offset).map(|()| 0))?;
         } else {
-            self.perform(Op::Write { file, first, count, version }, || OpenOptions::new().write(true).open(path)?.write_all_at(&bytes, offset).map(|()| 0))?;
+            self.perform(Op::Write { file, first, count, version }, || OpenOptions::new().write(true).custom_flags(around).open(path)?.write_all_at(&bytes, offset).map(|()| 0))?;
         }
         self.files.get_mut(&file).unwrap().write(first, count, version);
         Ok(())

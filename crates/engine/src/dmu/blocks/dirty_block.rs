@@ -24,6 +24,8 @@ pub(in crate::dmu) enum Contents {
     Cloned(Box<BlkPtr>),
     /// A block that is stored as a sender has it.
     Raw(Arc<RawContents>),
+    /// A whole block that is on disk already, where it will stay.
+    Placed(Box<BlkPtr>),
 }
 
 impl Contents {
@@ -32,7 +34,7 @@ impl Contents {
         match self {
             Contents::Data(data) => Some(data.clone()),
             Contents::Patch(patch) => Some(Arc::new(patch.whole())),
-            Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) => None,
+            Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) | Contents::Placed(_) => None,
         }
     }
 
@@ -42,7 +44,7 @@ impl Contents {
             Contents::Data(data) => data.len() as u64,
             Contents::Patch(patch) => patch.own_bytes(),
             Contents::Raw(raw) => raw.block.logical_bytes,
-            Contents::Freed | Contents::Cloned(_) => 0,
+            Contents::Freed | Contents::Cloned(_) | Contents::Placed(_) => 0,
         }
     }
 }

@@ -8,12 +8,15 @@
 //! A block that is written so belongs to the open group. Until that is on disk, a record of the log may lead to it: so a place that
 //! turns out not to be the last one is freed with the group, never before.
 //!
+//! A program that goes around the cache ([`super::direct`]) has its blocks written so, too. What memory has of such a block is where it is ([`Contents::Placed`]).
+//!
 //! # Invariants
-//! 1. The bytes that were written are known to be the newest of the group by their `Arc`: as long as it is held here, nobody changes them.
+//! 1. The bytes that were written are known to be the newest of the group by their `Arc`: as long as it is held here, nobody changes them. Of those that memory
+//!    has forgotten the version is the place.
 //! 2. A group's early blocks are taken by the sync of the object in this group, which uses or frees each.
 //!
 //! # Path
-//! called by tarnfs::zpl for the intent log; taken by `dnode_sync`.
+//! called by `logged` for the intent log, and for writes around the cache; taken by `dnode_sync`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,6 +26,7 @@ use ondisk::blkptr::BlkPtr;
 
 use crate::dmu::blocks::dirty_block::Contents;
 use crate::dmu::settings::{COMPRESS_OFF, write_policy};
+use crate::error::Result;
 use crate::dmu::{Dnode, Objset};
 use crate::txg::Txg;
 use crate::zio::{Seal, WriteRequest};
@@ -33,8 +37,20 @@ const CHECKSUM_OFF: u8 = 2;
 /// A block of a group that is not synced, and where it is.
 #[derive(Debug, Clone)]
 pub(in crate::dmu) struct EarlyBlock {
-    pub(in crate::dmu) data: Arc<Vec<u8>>,
+    /// What is there; none: memory has forgotten it ([`Contents::Placed`]).
+    pub(in crate::dmu) data: Option<Arc<Vec<u8>>>,
     pub(in crate::dmu) pointer: BlkPtr,
+}
+
+impl EarlyBlock {
+    /// Is this version of the block what was written?
+    pub(in crate::dmu) fn is(&self, version: &Contents) -> bool {
+        match (version, &self.data) {
+            (Contents::Data(data), Some(own)) => Arc::ptr_eq(data, own),
+            (Contents::Placed(pointer), None) => **pointer == self.pointer,
+            _ => false,
+        }
+    }
 }
 
 /// The early blocks of one object.
@@ -60,6 +76,14 @@ impl Dnode {
         (taken.into_iter().map(|((_, block), early)| (block, early)).collect(), gone.into_iter().map(|(_, pointer)| pointer).collect())
     }
 
+    /// A block of `txg` has a place; if it had another one, nobody needs that any more.
+    fn note_early(&self, txg: Txg, block: u64, placed: EarlyBlock) {
+        let mut early = self.early.lock();
+        if let Some(old) = early.current.insert((txg, block), placed) {
+            early.stale.push((txg, old.pointer));
+        }
+    }
+
     /// The whole contents that `txg` gave a block, if they are its newest.
     pub(in crate::dmu) fn newest_of(&self, block: u64, txg: Txg) -> Option<Arc<Vec<u8>>> {
         let dirty = self.blocks.read().get(&block).cloned()?;
@@ -70,8 +94,17 @@ impl Dnode {
         }
         match contents {
             Contents::Data(data) => Some(data.clone()),
-            Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) => None,
+            Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) | Contents::Placed(_) => None,
         }
+    }
+
+    /// Those of these blocks whose newest contents `txg` has written around the cache, and where they are.
+    pub(crate) fn placed(&self, blocks: Range<u64>, txg: Txg) -> Vec<(u64, BlkPtr)> {
+        let place = |block: u64| match self.unsynced(block)?.version(txg)? {
+            Contents::Placed(pointer) => Some((block, *pointer)),
+            _ => None,
+        };
+        blocks.filter_map(place).collect()
     }
 }
 
@@ -86,18 +119,51 @@ impl Objset {
     /// have no data of this group, cannot be told from what was there, or could not be written: these are written with the group.
     /// The caller keeps writers away from them, and makes them durable.
     pub fn write_early(&self, dnode: &Arc<Dnode>, blocks: Range<u64>, txg: Txg) -> Vec<(u64, BlkPtr)> {
-        let header = dnode.state.read().header.clone();
-        let policy = write_policy(&self.settings(), header.object_type, 0, false, header.checksum, header.compression);
-        if policy.checksum == CHECKSUM_OFF {
-            return Vec::new();
-        }
-        let (mut placed, mut wanted) = (Vec::new(), Vec::new());
+        let (mut placed, mut wanted) = (dnode.placed(blocks.clone(), txg), Vec::new());
         for block in blocks {
-            let Some(data) = dnode.newest_of(block, txg).filter(|data| data.len() as u64 == header.block_bytes) else { continue };
+            let Some(data) = dnode.newest_of(block, txg) else { continue };
             match dnode.early.lock().current.get(&(txg, block)) {
-                Some(early) if Arc::ptr_eq(&early.data, &data) => placed.push((block, early.pointer)),
+                Some(early) if early.is(&Contents::Data(data.clone())) => placed.push((block, early.pointer)),
                 _ => wanted.push((block, data)),
             }
+        }
+        for (block, data, pointer) in self.write_now(dnode, wanted, txg) {
+            placed.push((block, pointer));
+            dnode.note_early(txg, block, EarlyBlock { data: Some(data), pointer });
+        }
+        placed.sort_unstable_by_key(|(block, _)| *block);
+        placed
+    }
+
+    /// Writes those of these blocks of `dnode` that `txg` has changed, as [`Objset::write_early`], and has memory forget them. The caller holds the group, and
+    /// keeps all others away from the blocks.
+    pub(in crate::dmu) fn write_past(&self, dnode: &Arc<Dnode>, blocks: Range<u64>, txg: Txg) {
+        let wanted = blocks.filter_map(|block| Some((block, dnode.newest_of(block, txg)?))).collect();
+        for (block, data, pointer) in self.write_now(dnode, wanted, txg) {
+            let Some(dirty) = dnode.unsynced(block) else { continue };
+            self.context().cache.note_written_past(1, data.len() as u64);
+            let mut versions = dirty.versions.lock();
+            let is_last = |(own, contents): &&mut (Txg, Contents)| *own == txg && matches!(contents, Contents::Data(last) if Arc::ptr_eq(last, &data));
+            let placed = match versions.last_mut().filter(is_last) {
+                Some((_, contents)) => {
+                    *contents = Contents::Placed(Box::new(pointer));
+                    EarlyBlock { data: None, pointer }
+                }
+                None => EarlyBlock { data: Some(data), pointer },
+            };
+            drop(versions);
+            dnode.note_early(txg, block, placed);
+        }
+    }
+
+    /// Writes blocks where they will stay, and returns those for which that was possible.
+    fn write_now(&self, dnode: &Dnode, mut wanted: Vec<(u64, Arc<Vec<u8>>)>, txg: Txg) -> Vec<(u64, Arc<Vec<u8>>, BlkPtr)> {
+        let header = dnode.state.read().header.clone();
+        let policy = write_policy(&self.settings(), header.object_type, 0, false, header.checksum, header.compression);
+        wanted.retain(|(_, data)| data.len() as u64 == header.block_bytes);
+        let bytes = wanted.iter().map(|(_, data)| data.len() as u64).sum::<u64>() * u64::from(policy.copies.max(1));
+        if bytes == 0 || policy.checksum == CHECKSUM_OFF || !self.context().has_log_room(txg, bytes) {
+            return Vec::new();
         }
         let request = |(block, data): &(u64, Arc<Vec<u8>>)| WriteRequest {
             data: data.clone(),
@@ -115,26 +181,13 @@ impl Objset {
             packed: None,
             seal: Seal::Open,
         };
-        let bytes = wanted.iter().map(|(_, data)| data.len() as u64).sum::<u64>() * u64::from(policy.copies.max(1));
-        if bytes > 0 && !self.context().has_log_room(txg, bytes) {
-            return placed;
-        }
         let results = self.context().io.try_write_many(wanted.iter().map(request).collect(), txg);
-        let mut early = dnode.early.lock();
-        for ((block, data), result) in wanted.into_iter().zip(results) {
+        let place = |((block, data), result): ((u64, Arc<Vec<u8>>), Result<BlkPtr>)| {
             // Zeros need no place.
-            let Ok(mut pointer) = result else { continue };
-            if pointer.is_hole() || pointer.is_embedded() {
-                continue;
-            }
+            let mut pointer = result.ok().filter(|pointer| !pointer.is_hole() && !pointer.is_embedded())?;
             pointer.set_fill(1);
-            placed.push((block, pointer));
-            if let Some(old) = early.current.insert((txg, block), EarlyBlock { data, pointer }) {
-                early.stale.push((txg, old.pointer));
-            }
-        }
-        drop(early);
-        placed.sort_unstable_by_key(|(block, _)| *block);
-        placed
+            Some((block, data, pointer))
+        };
+        wanted.into_iter().zip(results).filter_map(place).collect()
     }
 }

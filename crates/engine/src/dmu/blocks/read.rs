@@ -25,8 +25,8 @@ impl Dnode {
             Some(Contents::Data(data)) => return Ok(data),
             Some(Contents::Patch(patch)) => return Ok(Arc::new(patch.whole())),
             Some(Contents::Freed) => return Ok(self.zeros()),
-            Some(Contents::Cloned(pointer)) => {
-                // Another's block, perhaps freed by now: a reader of the other heals it.
+            Some(Contents::Cloned(pointer) | Contents::Placed(pointer)) => {
+                // Another's block, perhaps freed by now: a reader of the other heals it. One of this object is healed when it is in the tree.
                 let data = self.objset.context.cache.read_while(&pointer, &self.bookmark(0, block), &|_| ())?;
                 return Ok(self.fit(data));
             }
@@ -72,7 +72,7 @@ impl Dnode {
         self.objset.context.cache.read_while(pointer, &self.bookmark(0, block), &|see_to_it| self.while_there(block, pointer, see_to_it))
     }
 
-    fn while_there(&self, block: u64, pointer: &BlkPtr, see_to_it: &mut dyn FnMut()) {
+    pub(super) fn while_there(&self, block: u64, pointer: &BlkPtr, see_to_it: &mut dyn FnMut()) {
         let tree = self.disk.read();
         if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
             see_to_it();
@@ -115,10 +115,10 @@ impl Dnode {
         Ok(())
     }
 
-    fn read_within(&self, block: u64, within: usize, part: &mut [u8]) -> Result<()> {
+    pub(super) fn read_within(&self, block: u64, within: usize, part: &mut [u8]) -> Result<()> {
         let dirty = self.unsynced(block);
         if let Some(dirty) = dirty {
-            let mut is_clone = false;
+            let mut is_on_disk = false;
             // Copied under the lock: a reference to the version would make the next writer copy the whole block.
             match dirty.versions.lock().last() {
                 Some((_, Contents::Data(data))) => {
@@ -135,11 +135,11 @@ impl Dnode {
                     part.fill(0);
                     return Ok(());
                 }
-                Some((_, Contents::Cloned(_))) => is_clone = true,
+                Some((_, Contents::Cloned(_) | Contents::Placed(_))) => is_on_disk = true,
                 Some((_, Contents::Raw(_))) => bail!(KeyNotLoaded, "block {} is encrypted", self.bookmark(0, block)),
                 None => {}
             }
-            if is_clone {
+            if is_on_disk {
                 part.copy_from_slice(&self.block(block)?[within..within + part.len()]);
                 return Ok(());
             }

@@ -108,7 +108,7 @@ impl Dnode {
                     *contents = Contents::Data(Arc::new(whole));
                 }
             }
-            Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) => unreachable!("there are contents"),
+            Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) | Contents::Placed(_) => unreachable!("there are contents"),
         };
         if !self.may_be_unsynced(block)
             && let Some(own_bytes) = self.first_version(tx, block, &mut write)?
@@ -142,7 +142,7 @@ impl Dnode {
             }
             match contents {
                 Contents::Data(data) => change(Arc::make_mut(data).as_mut_slice()),
-                Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) => unreachable!("made whole above"),
+                Contents::Patch(_) | Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) | Contents::Placed(_) => unreachable!("made whole above"),
             }
         })
     }
@@ -161,12 +161,12 @@ impl Dnode {
                 Some((_, Contents::Raw(_))) => bail!(KeyNotLoaded, "block {} is encrypted", self.bookmark(0, block)),
                 Some((_, Contents::Data(_) | Contents::Patch(_))) if !fresh => None,
                 Some((_, older @ (Contents::Data(_) | Contents::Patch(_)))) => older.whole().map(|older| self.fit(older)),
-                last @ (Some((_, Contents::Cloned(_))) | None) => match read.take() {
+                last @ (Some((_, Contents::Cloned(_) | Contents::Placed(_))) | None) => match read.take() {
                     Some(contents) => Some(contents),
                     None => {
-                        let is_cloned = last.is_some();
+                        let is_on_disk = last.is_some();
                         drop(versions);
-                        read = Some(if is_cloned { self.block(block)? } else { self.unversioned(block)? });
+                        read = Some(if is_on_disk { self.block(block)? } else { self.unversioned(block)? });
                         continue;
                     }
                 },

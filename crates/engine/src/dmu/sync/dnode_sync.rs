@@ -122,8 +122,8 @@ impl DnodeSync {
         stale.iter().for_each(|pointer| tx.free(pointer));
         for (block, early) in early {
             let version = self.dnode.blocks.read().get(&block).and_then(|dirty| dirty.version(tx.txg()));
-            let is_last = matches!(&version, Some(Contents::Data(data)) if Arc::ptr_eq(data, &early.data));
-            let fits = early.data.len() as u64 == self.dirty.header.block_bytes && self.dirty.blocks.contains(&block);
+            let is_last = version.is_some_and(|version| early.is(&version));
+            let fits = early.pointer.logical_size() == self.dirty.header.block_bytes && self.dirty.blocks.contains(&block);
             if is_last && fits && !self.dirty.freed {
                 self.early.insert(block, early);
             } else {
@@ -235,12 +235,16 @@ impl DnodeSync {
                     continue;
                 }
                 if let Some(EarlyBlock { data, pointer }) = self.early.remove(&block) {
-                    self.written(context, 0, block, &data, pointer)?;
+                    match data {
+                        Some(data) => self.written(context, 0, block, &data, pointer)?,
+                        None => self.placed(context, 0, block, pointer)?,
+                    }
                     continue;
                 }
                 let dirty = self.dnode.blocks.read().get(&block).cloned();
                 match dirty.as_ref().and_then(|dirty| dirty.to_write(context.tx.txg())) {
                     Some(Contents::Cloned(pointer)) => self.share(context, block, &pointer)?,
+                    Some(Contents::Placed(_)) => bail!(Corrupt, "block {} was written and has no place", self.dnode.bookmark(0, block)),
                     Some(Contents::Raw(raw)) => {
                         let previous = self.pointer(context, 0, block)?;
                         let request = self.request(context, 0, block, raw.data.clone(), previous);
@@ -393,11 +397,6 @@ impl DnodeSync {
 
     /// A block of `level` was written: `pointer` is where.
     pub(in crate::dmu) fn written(&mut self, context: &SyncContext<'_>, level: u8, block: u64, data: &Arc<Vec<u8>>, mut pointer: BlkPtr) -> Result<()> {
-        let spill = level == 0 && block == u64::MAX;
-        if level == 0 {
-            self.written_bytes += if spill { data.len() as u64 } else { self.tree.block_bytes };
-        }
-        let previous = if spill { self.tree.spill.unwrap_or(BlkPtr::ZERO) } else { self.pointer(context, level, block)? };
         if !pointer.is_hole() && !pointer.is_embedded() {
             pointer.set_fill(self.fill(level, data));
             // Of what takes a key there are no plain contents; of dnodes only the bonuses take one.
@@ -405,6 +404,16 @@ impl DnodeSync {
                 context.tx.context.cache.insert(self.dnode.bookmark(0, 0).objset, &pointer, data.clone());
             }
         }
+        self.placed(context, level, block, pointer)
+    }
+
+    /// A block of `level` is at `pointer` now.
+    fn placed(&mut self, context: &SyncContext<'_>, level: u8, block: u64, pointer: BlkPtr) -> Result<()> {
+        let spill = level == 0 && block == u64::MAX;
+        if level == 0 {
+            self.written_bytes += if spill { pointer.logical_size() } else { self.tree.block_bytes };
+        }
+        let previous = if spill { self.tree.spill.unwrap_or(BlkPtr::ZERO) } else { self.pointer(context, level, block)? };
         let in_place = !pointer.is_hole() && !previous.is_hole() && !pointer.is_embedded() && pointer.same_block(&previous);
         if !in_place {
             if !previous.is_hole() {

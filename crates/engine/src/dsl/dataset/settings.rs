@@ -6,7 +6,7 @@ use ondisk::feature::Feature;
 
 use super::Dataset;
 use crate::arc::{CachePolicy, Kept};
-use crate::dmu::{FileOwnerOf, ObjsetOptions, ObjsetSettings, RedundantMetadata};
+use crate::dmu::{Direct, FileOwnerOf, ObjsetOptions, ObjsetSettings, RedundantMetadata};
 use crate::error::Result;
 
 /// `checksum=on`.
@@ -75,6 +75,7 @@ impl Dataset {
                 primary: Kept::from_number(values.number_property("primarycache")?),
                 secondary: Kept::from_number(values.number_property("secondarycache")?),
             },
+            direct: Direct::from_number(values.number_property("direct")?),
         })
     }
 

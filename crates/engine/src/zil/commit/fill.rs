@@ -39,6 +39,17 @@ pub struct WantedWrite {
     pub length: usize,
 }
 
+/// Which blocks of a write are to be in their own place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placing {
+    /// Those that are there already: they were written around the cache.
+    Placed,
+    /// All that it covers.
+    Covered,
+    /// All that it touches.
+    Touched,
+}
+
 /// Supplies the bytes of writes (upward call: implemented by the layer of files).
 pub trait LogSource {
     /// Appends the bytes to `out`, fewer at the end of the file, none if the file is gone.
@@ -53,13 +64,13 @@ pub trait LogSource {
         None
     }
 
-    /// Writes blocks of the write to their own place, if `txg` is open still: those that it covers (`all`: all that it touches).
+    /// Writes blocks of the write to their own place, if `txg` is open still, and if they are not there already.
     /// Returns the ones that are written, in order; what they have of the write need not be fetched.
     ///
     /// # Errors
     /// The file cannot be read.
-    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
-        let _ = (write, txg, all);
+    fn place(&self, write: &WantedWrite, txg: Txg, which: Placing) -> Result<Vec<PlacedBlock>> {
+        let _ = (write, txg, which);
         Ok(Vec::new())
     }
 }
@@ -118,10 +129,7 @@ impl Zil {
 
     /// The record of a write, or several: pointers to blocks that are in their place, and bytes of what is between.
     fn fill_write(&self, round: &Round, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {
-        let placed = match self.indirect(write.length as u64) {
-            Some(all) => source.place(write, txg, all).unwrap_or_default(),
-            None => Vec::new(),
-        };
+        let placed = source.place(write, txg, self.placing(write.length as u64)).unwrap_or_default();
         let end = write.offset + write.length as u64;
         let mut at = write.offset;
         for block in placed {
@@ -132,19 +140,19 @@ impl Zil {
         self.fill_bytes(round, txg, &WantedWrite { offset: at, length: end.saturating_sub(at) as usize, ..*write }, source, filled);
     }
 
-    /// Whether blocks of a write of so many bytes are to be written to their own place: those that it covers (`false`), or all.
+    /// Which blocks of a write of so many bytes are to be written to their own place.
     #[doc(alias = "zil_write_state")]
-    fn indirect(&self, bytes: u64) -> Option<bool> {
+    fn placing(&self, bytes: u64) -> Placing {
         if self.prefers_throughput() {
-            return Some(true);
+            return Placing::Touched;
         }
         let (io, tunables) = (&self.context.io, &self.context.tunables);
         let has_log_device = !io.allocator().class_groups(ClassKind::Log).is_empty();
         if has_log_device || bytes < tunables.now(Parameter::ImmediateWriteSize) {
-            return None;
+            return Placing::Placed;
         }
         // The log's places are prepared, those of files are not.
-        (bytes >= tunables.log_indirect_min(io.gains_by_preparing())).then_some(false)
+        if bytes >= tunables.log_indirect_min(io.gains_by_preparing()) { Placing::Covered } else { Placing::Placed }
     }
 
     fn fill_bytes(&self, round: &Round, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {

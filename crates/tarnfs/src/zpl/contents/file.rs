@@ -7,10 +7,10 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use engine::dmu::{OpenTx, Tx};
+use engine::dmu::{Caching, OpenTx, Tx};
 use engine::error::Result;
 use engine::bail;
-use engine::logged::METADATA_BYTES;
+use engine::logged::{METADATA_BYTES, NewBytes};
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
@@ -70,10 +70,11 @@ pub struct WriteMarks {
 
 impl Contents<'_> {
     /// Fills a buffer, and does not say when; `true`: that is to be said ([`Contents::accessed`]).
-    pub(super) fn read(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<(usize, bool)> {
+    pub(super) fn read(&self, inode: &Inode, offset: u64, buffer: &mut [u8], direct: bool) -> Result<(usize, bool)> {
         inode.check_regular()?;
         let mut is_noticed = false;
-        let count = inode.contents.read(offset, buffer, || {
+        let caching = self.files.caching(direct, offset, buffer.len())?;
+        let count = inode.contents.read(offset, buffer, caching, || {
             let mut look = inode.look();
             is_noticed = self.notices_access(inode, look.attributes()).is_some();
             look.word(Attribute::Size)
@@ -110,7 +111,7 @@ impl Contents<'_> {
     }
 
     /// Writes; returns where the data went.
-    pub(super) fn write(&self, inode: &Inode, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
+    pub(super) fn write(&self, inode: &Inode, mode: WriteMode, data: &[u8], direct: bool, credentials: &Credentials) -> Result<u64> {
         inode.check_regular()?;
         let collected = matches!(mode, WriteMode::Collected(_));
         let is_late = collected || matches!(mode, WriteMode::Mapped(_));
@@ -148,7 +149,8 @@ impl Contents<'_> {
         }
         self.quotas.ask_to_write(inode, self.is_alone)?;
         let growth = self.quotas.growth(inode, offset..end);
-        contents.write(&lock, self.membership, size, offset, data, |tx, range| {
+        let caching = if is_late { Caching::Usual } else { self.files.caching(direct, offset, data.len())? };
+        contents.write(&lock, self.membership, size, NewBytes { offset, data, caching }, |tx, range| {
             self.quotas.note_growth(inode, tx.txg(), growth_of(growth, &range, data))?;
             let mut edit = inode.edit(tx);
             let size = edit.word(Attribute::Size)?.max(range.end);

@@ -4,6 +4,7 @@
 //! `requests` finds the file; [`Contents`] does the rest, over [`engine::logged`].
 
 pub(super) mod clone;
+pub(super) mod direct;
 pub(super) mod file;
 mod requests;
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use engine::bail;
+use engine::dmu::Direct;
 use engine::error::Result;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
 use super::clone::CloneRange;
+use super::direct::{ReadManner, WriteManner};
 use super::file::{Seek, WriteMarks, WriteMode};
 use crate::zpl::InodeNumber;
 use crate::zpl::file_system::FileSystem;
@@ -31,20 +33,25 @@ impl FileSystem {
     /// # Errors
     /// A block cannot be read; the file has no contents.
     pub fn read_into(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_as(inode, offset, buffer, ReadManner::default())
+    }
+
+    /// As [`FileSystem::read_into`], in another manner.
+    ///
+    /// # Errors
+    /// A block cannot be read; the file has no contents; `Invalid` for what may not be read in this manner.
+    pub fn read_as(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8], manner: ReadManner) -> Result<usize> {
         let (inode, contents) = (self.inode(inode)?, self.contents());
-        let (count, is_noticed) = contents.read(&inode, offset, buffer)?;
-        if is_noticed {
+        let (count, is_noticed) = contents.read(&inode, offset, buffer, manner.direct)?;
+        if is_noticed && !manner.unnoticed {
             contents.accessed(&inode)?;
         }
         Ok(count)
     }
 
-    /// As [`FileSystem::read_into`], but the access time stays (`O_NOATIME`).
-    ///
-    /// # Errors
-    /// A block cannot be read; the file has no contents.
-    pub fn read_unnoticed(&self, inode: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.contents().read(&*self.inode(inode)?, offset, buffer)?.0)
+    /// Which requests go around the cache: the property `direct`, as long as `zfs_dio_enabled` does not say otherwise.
+    pub fn direct(&self) -> Direct {
+        self.files.direct()
     }
 
     /// How a file is marked.
@@ -69,7 +76,7 @@ impl FileSystem {
     /// # Errors
     /// `NoSpace`; `TooBig`; `Denied` for files that are marked.
     pub fn write(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
-        self.contents().write(&*self.inode(inode)?, mode, data, credentials)
+        self.write_as(inode, mode, data, WriteManner::default(), credentials)
     }
 
     /// As [`FileSystem::write`] and [`FileSystem::fsync`]: returns when what was written is safe.
@@ -77,9 +84,19 @@ impl FileSystem {
     /// # Errors
     /// Those of both.
     pub fn write_durably(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], credentials: &Credentials) -> Result<u64> {
+        self.write_as(inode, mode, data, WriteManner { durable: true, ..WriteManner::default() }, credentials)
+    }
+
+    /// As [`FileSystem::write`], in another manner.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::write`] and [`FileSystem::fsync`]; `Invalid` for what may not be written in this manner.
+    pub fn write_as(&self, inode: InodeNumber, mode: WriteMode, data: &[u8], manner: WriteManner, credentials: &Credentials) -> Result<u64> {
         let inode = self.inode(inode)?;
-        let offset = self.contents().write(&inode, mode, data, credentials)?;
-        self.commit_file(&inode)?;
+        let offset = self.contents().write(&inode, mode, data, manner.direct, credentials)?;
+        if manner.durable {
+            self.commit_file(&inode)?;
+        }
         Ok(offset)
     }
 

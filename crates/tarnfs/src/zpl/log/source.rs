@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use engine::error::{ErrorKind, Result};
 use engine::txg::Txg;
-use engine::zil::{LogSource, PlacedBlock, WantedWrite};
+use engine::zil::{LogSource, PlacedBlock, Placing, WantedWrite};
 use ondisk::sa::Attribute;
 
 use crate::zpl::file_system::FileSystem;
@@ -78,11 +78,11 @@ impl LogSource for FileSource<'_> {
         Some(self.find(object).ok()?.contents.dnode.block_bytes())
     }
 
-    fn place(&self, write: &WantedWrite, txg: Txg, all: bool) -> Result<Vec<PlacedBlock>> {
+    fn place(&self, write: &WantedWrite, txg: Txg, which: Placing) -> Result<Vec<PlacedBlock>> {
         let Some(inode) = self.file_of(write)? else { return Ok(Vec::new()) };
         if inode.word(Attribute::Links)? == 0 {
             return Ok(Vec::new());
         }
-        inode.contents.place(&self.fs.objset, write, || inode.word(Attribute::Size), txg, all)
+        inode.contents.place(&self.fs.objset, write, || inode.word(Attribute::Size), txg, which)
     }
 }

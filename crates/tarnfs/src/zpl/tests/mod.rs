@@ -1,6 +1,7 @@
 //! The POSIX layer on a disk in memory.
 
 mod acl;
+mod direct;
 mod halves;
 mod memory;
 mod model;
@@ -757,7 +758,7 @@ fn a_read_can_go_unnoticed() {
     let before = file(&fs, "a");
     fs.write(before.inode, WriteMode::At(0), b"contents", &root()).unwrap();
     let mut buffer = [0; 8];
-    assert_eq!(fs.read_unnoticed(before.inode, 0, &mut buffer).unwrap(), 8);
+    assert_eq!(fs.read_as(before.inode, 0, &mut buffer, ReadManner { unnoticed: true, ..ReadManner::default() }).unwrap(), 8);
     assert_eq!((&buffer, fs.getattr(before.inode).unwrap().access_time), (b"contents", before.access_time));
     fs.read_into(before.inode, 0, &mut buffer).unwrap();
     assert!(fs.getattr(before.inode).unwrap().access_time > before.access_time);

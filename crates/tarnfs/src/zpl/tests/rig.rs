@@ -190,6 +190,12 @@ impl Rig {
         FileSystem::open(objset, MountOptions::default(), || (1 << 20, 1 << 30)).unwrap()
     }
 
+    /// The same, with all that was changed.
+    pub(super) fn reopen_synced(&self, fs: &FileSystem) -> FileSystem {
+        self.sync(fs.objset());
+        self.reopen()
+    }
+
     /// Everything reads, and is exactly what is allocated.
     pub(in crate::zpl) fn check(&self) {
         let progress = |_| ();
