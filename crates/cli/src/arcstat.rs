@@ -12,7 +12,7 @@ use crate::zpool::spec::pools;
 pub(crate) const USAGE: &str = "\tarcstat [-j] [pool] [interval [count]]\n";
 pub(crate) const NOTES: &str = "
 Hits and misses of each pool's cache in memory and of its cache devices (l2), how
-much of reads they answered, and how much they hold; ahead: blocks read before they were asked for, and how many of
+much of reads they answered, and how much they hold; iohits: reads of what was being read already; ahead: blocks read before they were asked for, and how many of
 those that were used or had to go were used; with an interval, what was
 done since the line before. -j: all counters as JSON, by OpenZFS's names.
 ";
@@ -38,7 +38,7 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
         let answer = session.counters(Request::PoolCache(select)).map_err(|failure| session.failed(&what, &failure))?;
         let all: BTreeMap<String, Counters> = answer.into_iter().map(|(pool, counters)| (pool, counters.into_iter().collect())).collect();
         if !is_json && before.is_none() {
-            say!(session, "{:<16} {:>7} {:>7} {:>5} {:>7} {:>7} {:>7} {:>7} {:>5} {:>7} {:>7} {:>5} {:>7}", "pool", "hits", "misses", "hit%", "size", "mru", "mfu", "ahead", "used%", "l2hits", "l2miss", "l2hit%", "l2size");
+            say!(session, "{:<16} {:>7} {:>7} {:>7} {:>5} {:>5} {:>7} {:>7} {:>7} {:>7} {:>5} {:>7} {:>7} {:>5} {:>7}", "pool", "hits", "iohits", "misses", "hit%", "ioh%", "size", "mru", "mfu", "ahead", "used%", "l2hits", "l2miss", "l2hit%", "l2size");
         }
         if is_json {
             say!(session, "{}", serde_json::json!({ "pools": all }));
@@ -56,12 +56,13 @@ fn line(session: &mut Session<'_>, pool: &str, now: &Counters, before: Option<&C
     let get = |name: &str| now.get(name).copied().unwrap_or(0);
     let since = |name: &str| get(name).saturating_sub(before.and_then(|before| before.get(name).copied()).unwrap_or(0));
     let percent = |hits: u64, misses: u64| if hits + misses == 0 { 0 } else { hits * 100 / (hits + misses) };
-    let (hits, misses, second_hits, second_misses) = (since("hits"), since("misses"), since("l2_hits"), since("l2_misses"));
-    let (ahead, used) = (since("predictive_prefetch"), since("demand_hit_predictive_prefetch"));
+    let (hits, joined, misses, second_hits, second_misses) = (since("hits"), since("iohits"), since("misses"), since("l2_hits"), since("l2_misses"));
+    let (ahead, used) = (since("predictive_prefetch"), since("demand_hit_predictive_prefetch") + since("demand_iohit_predictive_prefetch"));
     say!(
         session,
-        "{pool:<16} {hits:>7} {misses:>7} {:>5} {:>7} {:>7} {:>7} {ahead:>7} {:>5} {second_hits:>7} {second_misses:>7} {:>6} {:>7}",
-        percent(hits, misses),
+        "{pool:<16} {hits:>7} {joined:>7} {misses:>7} {:>5} {:>5} {:>7} {:>7} {:>7} {ahead:>7} {:>5} {second_hits:>7} {second_misses:>7} {:>6} {:>7}",
+        percent(hits, joined + misses),
+        percent(joined, hits + misses),
         nice_number(get("size")),
         nice_number(get("mru_size")),
         nice_number(get("mfu_size")),

@@ -38,6 +38,8 @@ pub struct AheadStats {
     pub active_bytes: u64,
     /// Blocks that somebody used.
     pub used: u64,
+    /// Of these, blocks that were still under way when somebody asked for them.
+    pub used_in_flight: u64,
     /// Blocks that left memory before.
     pub unused: u64,
     /// Blocks that were not read since too much was under way.
@@ -67,6 +69,7 @@ pub(super) struct Ahead {
     active: AtomicU64,
     active_count: AtomicU64,
     used: Counter,
+    used_in_flight: Counter,
     unused: Counter,
     reads: [Counter; 6],
     /// Of this round.
@@ -121,6 +124,11 @@ impl Ahead {
         self.learn();
     }
 
+    /// A reader waited for a block that was being read ahead, and used it.
+    pub(super) fn used_in_flight(&self) {
+        self.used_in_flight.add(1);
+    }
+
     /// A block that was read ahead leaves, and was not asked for.
     pub(super) fn unused(&self) {
         self.unused.add(1);
@@ -150,6 +158,7 @@ impl Ahead {
             active: self.active_count.load(Relaxed),
             active_bytes: self.active.load(Relaxed),
             used: self.used.get(),
+            used_in_flight: self.used_in_flight.get(),
             unused: self.unused.get(),
             refused: self.refused.get(),
             reads: self.reads.each_ref().map(Counter::get),

@@ -33,7 +33,10 @@ const HELD_PART: u64 = 8;
 pub struct CacheStats {
     /// Reads that found their block, perhaps compressed.
     pub hits: u64,
-    /// Reads that did not.
+    /// Reads for which it was being read already.
+    #[doc(alias = "iohits")]
+    pub joined: u64,
+    /// Reads that had it read.
     pub misses: u64,
     /// Blocks read ahead.
     pub ahead: AheadStats,
@@ -114,6 +117,7 @@ pub(super) struct Inner {
     /// Which shard gives up blocks next.
     hand: AtomicUsize,
     pub(super) hits: Counter,
+    pub(super) joined: Counter,
     pub(super) misses: Counter,
     ahead: Arc<Ahead>,
     evictions: Counter,
@@ -187,6 +191,7 @@ impl BlockCache {
             resident: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
             hits: Counter::default(),
+            joined: Counter::default(),
             misses: Counter::default(),
             ahead,
             evictions: Counter::default(),
@@ -451,6 +456,7 @@ impl BlockCache {
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats {
             hits: self.inner.hits.get(),
+            joined: self.inner.joined.get(),
             misses: self.inner.misses.get(),
             ahead: self.inner.ahead.stats(),
             evictions: self.inner.evictions.get(),
@@ -503,6 +509,13 @@ impl Inner {
     /// A reader got a block that was not here yet; that may have been read ahead.
     pub(super) fn used(&self, key: &Key) {
         self.shards[shard_of(key)].read().use_ahead(key);
+    }
+
+    /// The same of a reader that waited until it was here.
+    pub(super) fn used_in_flight(&self, key: &Key) {
+        if self.shards[shard_of(key)].read().use_ahead(key) {
+            self.ahead.used_in_flight();
+        }
     }
 
     /// A read found the block, though not as it wanted it.

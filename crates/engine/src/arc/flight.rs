@@ -21,6 +21,17 @@ enum State<V> {
     Lost,
 }
 
+/// Where a value came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// It was there.
+    Cached,
+    /// Another thread was reading it.
+    Joined,
+    /// It was read.
+    Loaded,
+}
+
 /// The reads that are under way.
 #[derive(Debug)]
 pub(super) struct Flights<K, V> {
@@ -47,12 +58,12 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
         load: impl Fn() -> V,
         keep: impl FnOnce(&V),
         is_for_all: impl FnOnce(&V) -> bool,
-    ) -> V {
+    ) -> (V, Source) {
         let flight = loop {
             let mut pending = self.pending.lock();
             // The thread that was reading it may have put it into the cache between our miss and here.
             if let Some(value) = cached() {
-                return value;
+                return (value, Source::Cached);
             }
             let Some(flight) = pending.get(&key).cloned() else {
                 let flight = Arc::new(Flight { state: Mutex::new(State::InTheAir), landed: Condvar::new() });
@@ -61,7 +72,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
             };
             drop(pending);
             if let Some(value) = flight.wait() {
-                return value;
+                return (value, Source::Joined);
             }
         };
         let mut landing = Landing { flights: self, key, flight: &flight, value: None };
@@ -74,7 +85,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
         }
         drop(pending);
         landing.value = is_for_all(&value).then(|| value.clone());
-        value
+        (value, Source::Loaded)
     }
 
     /// The block is replaced: what a read that is under way returns is not kept.
@@ -125,7 +136,7 @@ mod tests {
     #[test]
     fn concurrent_misses_read_once() {
         let flights: Flights<u64, u64> = Flights::new();
-        let (reads, kept) = (AtomicUsize::new(0), OnceLock::new());
+        let (reads, loaded, kept) = (AtomicUsize::new(0), AtomicUsize::new(0), OnceLock::new());
         let start = Barrier::new(8);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -136,12 +147,13 @@ mod tests {
                         std::thread::sleep(std::time::Duration::from_millis(20));
                         7
                     };
-                    let value = flights.run(1, || kept.get().copied(), load, |value| kept.set(*value).unwrap(), |_| true);
+                    let (value, source) = flights.run(1, || kept.get().copied(), load, |value| kept.set(*value).unwrap(), |_| true);
                     assert_eq!(value, 7);
+                    loaded.fetch_add(usize::from(source == Source::Loaded), Ordering::Relaxed);
                 });
             }
         });
-        assert_eq!(reads.load(Ordering::Relaxed), 1);
+        assert_eq!((reads.load(Ordering::Relaxed), loaded.load(Ordering::Relaxed)), (1, 1));
         assert!(!flights.contains(&1));
     }
 
@@ -150,7 +162,7 @@ mod tests {
         let flights: Flights<u64, u64> = Flights::new();
         let panicking = || flights.run(1, || None, || panic!("the disk is gone"), |_| {}, |_| true);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
-        assert_eq!(flights.run(1, || None, || 5, |_| {}, |_| true), 5);
+        assert_eq!(flights.run(1, || None, || 5, |_| {}, |_| true), (5, Source::Loaded));
     }
 
     #[test]
@@ -160,6 +172,6 @@ mod tests {
             flights.cancel(&1);
             6
         };
-        assert_eq!(flights.run(1, || None, load, |_| panic!("kept"), |_| true), 6);
+        assert_eq!(flights.run(1, || None, load, |_| panic!("kept"), |_| true), (6, Source::Loaded));
     }
 }

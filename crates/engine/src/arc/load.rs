@@ -6,6 +6,7 @@ use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
 
 use super::cache::Inner;
 use super::copies::{Copies, Data};
+use super::flight::Source;
 use super::pointers::kept_bytes;
 use super::shard::{Key, Kind};
 use crate::error::{Result, Within};
@@ -88,10 +89,7 @@ impl Inner {
         let key = asked.key;
         let is_use = !asked.ahead && !asked.past;
         let here = self.copies(&key, is_use);
-        if is_use {
-            let is_hit = here.is_some_and(|copies| copies.physical().is_some() || wanted.of(&copies).is_some());
-            if is_hit { self.hit(&key) } else { self.misses.add(1) }
-        }
+        let is_hit = here.is_some_and(|copies| copies.physical().is_some() || wanted.of(&copies).is_some());
         let flights = self.flights(&key);
         let cached = || self.copies(&key, is_use).filter(|copies| wanted.of(copies).is_some()).map(Ok);
         let keep = &|result: &Result<Copies>| {
@@ -102,8 +100,13 @@ impl Inner {
             }
         };
         let is_for_all = |result: &Result<Copies>| !asked.ahead || result.is_ok();
+        let mut counted = !is_use;
         let data = loop {
-            match flights.run(key, cached, || self.make(pointer, asked, wanted), keep, is_for_all) {
+            let (result, source) = flights.run(key, cached, || self.make(pointer, asked, wanted), keep, is_for_all);
+            if !std::mem::replace(&mut counted, true) {
+                self.count(&key, if is_hit { Source::Cached } else { source });
+            }
+            match result {
                 Ok(copies) => {
                     // The reader that was waited for may have wanted the other copy.
                     if let Some(data) = wanted.of(&copies) {
@@ -124,6 +127,18 @@ impl Inner {
             self.forget(&key);
         }
         Ok(data)
+    }
+
+    /// Counts a reader's use of a block, by where it came from.
+    fn count(&self, key: &Key, source: Source) {
+        match source {
+            Source::Cached => self.hit(key),
+            Source::Joined => {
+                self.joined.add(1);
+                self.used_in_flight(key);
+            }
+            Source::Loaded => self.misses.add(1),
+        }
     }
 
     /// From what is here, or else from a device.

@@ -184,17 +184,19 @@ impl Block {
     /// Somebody used it. Written only when it changes, so that the cache lines of hot blocks stay shared.
     fn mark(&self, ahead: &Ahead) {
         match self.use_flags.load(Ordering::Relaxed) {
-            flags if flags & AHEAD != 0 => self.use_ahead(ahead),
+            flags if flags & AHEAD != 0 => drop(self.use_ahead(ahead)),
             flags if flags != USED | PLAIN_USED => self.use_flags.store(USED | PLAIN_USED, Ordering::Relaxed),
             _ => {}
         }
     }
 
     /// The first use of what was read ahead.
-    fn use_ahead(&self, ahead: &Ahead) {
-        if self.use_flags.swap(PLAIN_USED, Ordering::Relaxed) & AHEAD != 0 {
+    fn use_ahead(&self, ahead: &Ahead) -> bool {
+        let is_first = self.use_flags.swap(PLAIN_USED, Ordering::Relaxed) & AHEAD != 0;
+        if is_first {
             ahead.used();
         }
+        is_first
     }
 
     fn is_ahead(&self) -> bool {
@@ -252,10 +254,8 @@ impl Shard {
     }
 
     /// Somebody got the block otherwise; it may have been read ahead.
-    pub(super) fn use_ahead(&self, key: &Key) {
-        if let Some(block) = self.blocks.get(key).filter(|block| block.is_ahead()) {
-            block.use_ahead(&self.ahead);
-        }
+    pub(super) fn use_ahead(&self, key: &Key) -> bool {
+        self.blocks.get(key).filter(|block| block.is_ahead()).is_some_and(|block| block.use_ahead(&self.ahead))
     }
 
     /// The plain block, if it is here; then it is marked as used.

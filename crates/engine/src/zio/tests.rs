@@ -46,9 +46,17 @@ struct Slow {
     /// How many were under way at the same time, now and at most.
     inside: Mutex<(usize, usize)>,
     came: Condvar,
+    /// Reads wait.
+    holds_reads: Mutex<bool>,
+    let_go: Condvar,
 }
 
 impl Slow {
+    fn hold_reads(&self, hold: bool) {
+        *self.holds_reads.lock() = hold;
+        self.let_go.notify_all();
+    }
+
     /// A write takes until two others are under way, or long enough for them to come.
     fn pass(&self, bytes: usize) {
         assert!(!self.is_broken.load(Ordering::Relaxed), "a bug");
@@ -70,6 +78,7 @@ impl BlockDevice for Mirror {
         Ok(IoMap::mirror((0..self.sides.len() as u32).map(|leaf| LeafId { vdev: 0, leaf }), offset, length))
     }
     fn read_leaf(&self, leaf: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.slow.let_go.wait_while(&mut self.slow.holds_reads.lock(), |holds| *holds);
         Ok(self.sides[leaf.leaf as usize].read_at(buf, offset)?)
     }
     fn write_leaf(&self, leaf: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
@@ -605,7 +614,35 @@ fn the_cache_keeps_its_limit_under_many_threads() {
     let stats = cache.stats();
     assert!(stats.recent_bytes + stats.frequent_bytes <= limit, "{stats:?}");
     assert!(stats.evictions > 0 && stats.hits > 0, "{stats:?}");
-    assert_eq!(stats.hits + stats.misses, 6000);
+    assert_eq!(stats.hits + stats.joined + stats.misses, 6000);
+}
+
+/// A reader that waited for a block that was being read ahead counted as one that had missed it.
+#[test]
+fn a_reader_that_waits_for_a_read_ahead_has_not_missed() {
+    let Bench { io, mirrors } = bench(1, 1);
+    let cache = BlockCache::new(Arc::clone(&io), 8 << 20);
+    let pointers: Vec<BlkPtr> = (0..50).map(|number| io.write(request(noise(number, 8192), 1), 10).unwrap()).collect();
+    let mut read = 0;
+    for pointer in &pointers {
+        mirrors[0].slow.hold_reads(true);
+        cache.prefetch(pointer, &HERE, |see_to_it| see_to_it());
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| cache.read(pointer, &HERE).unwrap());
+            // Long enough for both to come as far as that; else once more.
+            std::thread::sleep(Duration::from_millis(20));
+            mirrors[0].slow.hold_reads(false);
+            assert_eq!(reader.join().unwrap().len(), 8192);
+        });
+        finish_jobs(io.readers());
+        read += 1;
+        if cache.stats().joined > 0 && cache.stats().ahead.used_in_flight > 0 {
+            break;
+        }
+    }
+    let stats = cache.stats();
+    assert!(stats.joined > 0 && stats.hits + stats.joined + stats.misses == read, "{stats:?}");
+    assert!(stats.ahead.used_in_flight == 1 && stats.ahead.used <= read, "{stats:?}");
 }
 
 /// What was set while a pool is in use held from the next block on that came in.

@@ -17,6 +17,7 @@ fn of(imported: &Imported) -> Vec<(String, u64)> {
     let reads = |what: Foreseen| first.ahead.reads[what as usize];
     let all = [
         ("hits", first.hits),
+        ("iohits", first.joined),
         ("misses", first.misses),
         ("size", size),
         ("c", first.limit_bytes),
@@ -36,7 +37,8 @@ fn of(imported: &Imported) -> Vec<(String, u64)> {
         ("uncompressed_size", first.uncompressed_bytes),
         ("overhead_size", first.overhead_bytes),
         ("predictive_prefetch", first.ahead.issued),
-        ("demand_hit_predictive_prefetch", first.ahead.used),
+        ("demand_hit_predictive_prefetch", first.ahead.used.saturating_sub(first.ahead.used_in_flight)),
+        ("demand_iohit_predictive_prefetch", first.ahead.used_in_flight),
         ("tarn_prefetch_unused", first.ahead.unused),
         ("tarn_prefetch_refused", first.ahead.refused),
         ("zfetch_hits", reads(Foreseen::Hit)),
