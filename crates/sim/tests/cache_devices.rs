@@ -27,6 +27,35 @@ fn read_all(fs: &FileSystem, directory: InodeNumber) -> u64 {
     bytes
 }
 
+/// A pool that may not write reads what is on its cache devices, as in OpenZFS, and no byte of them changes.
+#[test]
+fn what_openzfs_left_is_used_without_writing() {
+    let Some(golden) = Golden::find("cache").unwrap() else { return places::skipped("golden pool cache: it is not there") };
+    let tunables = Tunables::default();
+    tunables.parameters.set(Parameter::CacheRebuildMinBytes, "0").unwrap();
+    let device = golden.images[1].to_str().unwrap();
+    let before = std::fs::read(device).unwrap();
+    let options = ImportOptions { tunables: Some(tunables), force: true, read_only: true, ..ImportOptions::default() };
+    let pool = Pool::import(&[golden.directory().to_owned()], "g_cache", options).unwrap();
+    let listed = pool.engine().auxiliary().unwrap();
+    pool.engine().use_caches(vec![NewCacheDevice { config: listed.caches[0].clone(), disk: disk::open(device, Access::Read).unwrap() }]);
+    let stats = || pool.engine().context.cache.second_stats();
+    let until = Instant::now() + Duration::from_secs(30);
+    while stats().rebuild_success == 0 {
+        assert!(Instant::now() < until, "what is there is not found: {:?}", stats());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let fs = pool.file_system("g_cache/a").unwrap();
+    assert!(read_all(&fs, fs.root()) > 100_000);
+    // A round or two of the thread that would write.
+    std::thread::sleep(Duration::from_millis(1500));
+    let stats = stats();
+    assert!(stats.hits > 0 && stats.cksum_bad == 0 && stats.io_error == 0 && stats.writes_sent == 0, "{stats:?}");
+    drop(fs);
+    pool.export().unwrap();
+    assert!(std::fs::read(device).unwrap() == before);
+}
+
 #[test]
 fn what_openzfs_left_is_used_and_goes_on() {
     let Some(golden) = Golden::find("cache").unwrap() else { return places::skipped("golden pool cache: it is not there") };

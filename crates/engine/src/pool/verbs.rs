@@ -106,11 +106,9 @@ impl Pool {
         Auxiliary::read(self.groups().layers().mos())
     }
 
-    /// From now on it uses just these cache devices, if it may write.
+    /// From now on it uses just these cache devices. If it may not write it reads what they have.
     pub fn use_caches(&self, devices: Vec<NewCacheDevice>) {
-        if !self.is_read_only() {
-            self.context.cache.set_devices(devices, self.guid(), &self.context.tunables, &self.context.host);
-        }
+        self.context.cache.set_devices(devices, self.guid(), &self.context.tunables, &self.context.host);
     }
 
     /// Removes the log device, or mirror of log devices, with this guid (`zpool remove`), and returns when that is on disk.

@@ -1,20 +1,26 @@
 //! One cache device: what is on it, and where the next block goes.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use ondisk::cache_device::{Area, Entry, Header, LogPointer};
 use ondisk::label;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{CacheDeviceStatus, Key, NewCacheDevice, SecondLevel, SecondStats, leaf_of};
+use crate::error;
 use crate::error::Result;
 use crate::host::HostRef;
+use crate::sync::Executor;
 use crate::vdev::{Class, Leaf, Reason, VdevConfig, VdevState, leaf_status};
 
 /// A device that has not answered for so long is not asked any more until it does.
 const PATIENCE_NS: u64 = 5_000_000_000;
+/// Reads of a device that are under way at a time.
+const READERS: usize = 8;
 /// After so many errors without a success between them a device is not used any more.
 const ERRORS_MAX: u32 = 64;
 /// At the end of the pool a device that is being written gets so long to finish.
@@ -71,6 +77,8 @@ pub(in crate::arc) struct CacheDevice {
     pub(super) area: Area,
     pub(super) pool_guid: u64,
     pub(super) leaf: Leaf,
+    /// They make the reads of those that read the pool instead if that takes too long.
+    readers: Executor,
     host: HostRef,
     /// Held across I/O, by what feeds the device.
     writer: Mutex<Writer>,
@@ -109,6 +117,7 @@ impl CacheDevice {
             pool_guid,
             leaf: leaf_of(&new, host),
             config: new.config,
+            readers: Executor::new(host, "cache-read", READERS),
             host: host.clone(),
             writer: Mutex::new(writer),
             contents: Mutex::default(),
@@ -166,6 +175,17 @@ impl CacheDevice {
     pub(super) fn note_wrong(&self) {
         self.leaf.note_checksum_error();
         self.note_error();
+    }
+
+    /// Bytes from an address of the device, for a reader that has somewhere else to go: it waits no longer than [`PATIENCE_NS`]. So a thread of the device
+    /// makes the read, as no thread can be called back from a device that hangs.
+    pub(super) fn read_or_give_up(self: &Arc<Self>, address: u64, bytes: u64) -> Result<Vec<u8>> {
+        let (device, (answer, answered)) = (Arc::clone(self), bounded(1));
+        if !self.readers.submit(move || drop(answer.send(device.read(address, bytes)))) {
+            return self.read(address, bytes);
+        }
+        let answer = answered.recv_timeout(Duration::from_nanos(PATIENCE_NS));
+        answer.unwrap_or_else(|_| Err(error!(Io, "{}: does not answer", self.leaf.name())))
     }
 
     /// Bytes from an address of the device.

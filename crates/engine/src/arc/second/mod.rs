@@ -12,7 +12,8 @@
 //! 1. No error and no damage of a cache device reaches a reader.
 //! 2. Only the area between header and labels of a device is written, and what lies there is out of the index before.
 //! 3. The index takes no more than `l2arc_meta_percent` of the cache.
-//! 4. A device that does not answer stops the readers that wait for it already, and no others; nobody waits for it at the end of the pool.
+//! 4. A device that does not answer holds up the readers that wait for it already, for five seconds, and no others; nobody waits longer than two for it at the end of
+//!    the pool.
 //!
 //! # Locks
 //! `Writer` of a device is held across its I/O by the thread that feeds it alone. The index, and what a device has, are leaves.
@@ -171,7 +172,7 @@ impl SecondLevel {
             self.counters.misses.add(1);
             return None;
         };
-        let read = device.read(place.address, place.physical_bytes.into());
+        let read = device.read_or_give_up(place.address, place.physical_bytes.into());
         let is_right = read.as_ref().is_ok_and(|bytes| io.is_right(pointer, bytes).unwrap_or(false));
         if is_right {
             self.counters.hits.add(1);

@@ -238,3 +238,105 @@ fn the_hand_goes_round() {
     assert!(again.rebuild_success == 1 && again.rebuild_bufs >= BLOCKS / 2 && again.log_blk_count <= stats.log_blk_count, "{again:?}");
     assert!(rig.read_all() <= BLOCKS / 2 && rig.cache.second_stats().cksum_bad == 0);
 }
+
+/// A disk that does not answer while it hangs.
+struct Hanging {
+    disk: Arc<MemDisk>,
+    hangs: Mutex<bool>,
+    changed: parking_lot::Condvar,
+}
+
+impl Hanging {
+    fn set(&self, hangs: bool) {
+        *self.hangs.lock() = hangs;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) -> &MemDisk {
+        let mut hangs = self.hangs.lock();
+        self.changed.wait_while(&mut hangs, |hangs| *hangs);
+        &self.disk
+    }
+}
+
+impl Disk for Hanging {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.wait().read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        self.wait().write_at(buf, offset)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.wait().flush()
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        self.wait().discard(offset, length)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.disk.sector_bytes()
+    }
+
+    fn kind(&self) -> disk::DiskKind {
+        self.disk.kind()
+    }
+
+    fn name(&self) -> &str {
+        "hanging"
+    }
+}
+
+/// A reader that had asked a cache device that hung waited for ever; now it is asked once, in vain, and then left alone until it answers.
+#[test]
+fn a_device_that_hangs_holds_nobody_up_for_long() {
+    let rig = Rig::new();
+    let hanging = Arc::new(Hanging { disk: rig.disk.clone(), hangs: Mutex::new(false), changed: parking_lot::Condvar::new() });
+    let mut config = VdevConfig::new(VdevKind::File, 0, 99);
+    config.set(key::ASHIFT, 12);
+    rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &(Arc::new(Threadless) as HostRef));
+    let attach = || rig.cache.set_devices(vec![NewCacheDevice { config: config.clone(), disk: hanging.clone() }], 11, &rig.tunables, &crate::host::RealHost::shared());
+    attach();
+    rig.read_all();
+    let timed = |act: &dyn Fn()| {
+        let begin = std::time::Instant::now();
+        act();
+        begin.elapsed()
+    };
+    let hits = || rig.cache.second_stats().hits;
+    rig.read_all();
+    assert!(hits() > 20, "{:?}", rig.cache.second_stats());
+    hanging.set(true);
+    let before = hits();
+    // `read_all` would feed the device, and wait for that.
+    let read = || (0..).zip(&rig.pointers).for_each(|(number, pointer)| assert_eq!(*rig.cache.read(pointer, &HERE).unwrap(), contents(number)));
+    let took = timed(&|| {
+        std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(read))));
+    });
+    assert!(took < Duration::from_secs(11), "{took:?}");
+    assert_eq!(hits(), before);
+    let took = timed(&read);
+    assert!(took < Duration::from_secs(4), "it is left alone: {took:?}");
+    hanging.set(false);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while hits() == before {
+        assert!(std::time::Instant::now() < until, "it is used again: {:?}", rig.cache.second_stats());
+        read();
+    }
+    // At the end of the pool nobody waits for it.
+    hanging.set(true);
+    let stuck = rig.cache.clone();
+    let pointers = rig.pointers.clone();
+    let reader = std::thread::spawn(move || pointers.iter().for_each(|pointer| drop(stuck.read(pointer, &HERE))));
+    std::thread::sleep(Duration::from_millis(200));
+    let took = timed(&|| rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &crate::host::RealHost::shared()));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    hanging.set(false);
+    reader.join().unwrap();
+}

@@ -59,7 +59,10 @@ impl Pools {
     /// Takes those of a pool that are there. One that is in use elsewhere is not.
     pub(in crate::control::pools) fn hold_auxiliary(&self, imported: &Imported, listed: &Auxiliary, found: BTreeMap<u64, DiskRef>) -> AuxiliaryDevices {
         if imported.pool.engine().is_read_only() {
-            return AuxiliaryDevices { status: AuxiliaryStatus::of(listed, &found), held: BTreeMap::new() };
+            let is_cache = |guid: &u64| listed.caches.iter().any(|cache| cache.guid == *guid);
+            let status = AuxiliaryStatus::of(listed, &found);
+            let held = found.into_iter().filter(|(guid, _)| is_cache(guid)).collect();
+            return AuxiliaryDevices { status, ..AuxiliaryDevices::new(imported.pool.engine(), listed, held) };
         }
         let hold = |(guid, disk): (u64, DiskRef)| {
             listed.find(guid)?;
