@@ -9,6 +9,7 @@ mod branch;
 mod busy;
 mod callers;
 mod contact;
+mod control_group;
 mod devices;
 mod direct;
 mod directories;
