@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engine::pool::{Beside, Stopped};
+use engine::tunables::{Parameter, Tunables};
 use engine::vdev::{NewLeaf, VdevConfig, VdevKind, VdevState};
 use sim::{oracle, places};
 use sim::scenario::{Layout, Rig, contents};
-use tarnfs::{ImportOptions, Pool};
+use tarnfs::{ImportOptions, Pool, Rewind};
 
 const SIZE: u64 = 96 << 20;
 /// A resilver of pools as small as these takes no longer.
@@ -113,6 +114,40 @@ fn a_disk_becomes_a_mirror_of_three_and_goes_on_with_the_last() {
     std::fs::remove_file(&first).unwrap();
     std::fs::remove_file(&second).unwrap();
     judge(&mut rig, "the last");
+}
+
+/// How the devices of an older state are when one looks at it.
+fn states_in(rig: &Rig, txg: u64, tunables: &Tunables) -> Vec<(VdevKind, VdevState)> {
+    let options = ImportOptions { read_only: true, force: true, rewind: Rewind::To(txg), tunables: Some(tunables.clone()), ..ImportOptions::default() };
+    let directory = rig.images()[0].parent().expect("a directory").to_owned();
+    let pool = Pool::import(&[directory], "tank", options).expect("an older state");
+    let states = pool.engine().vdevs.tops().iter().flat_map(|top| top.leaves().into_iter().map(|leaf| (top.kind(), leaf.state()))).collect();
+    pool.export().expect("nothing to write");
+    states
+}
+
+/// The side that stays takes the guid of the mirror. Where one goes back to when it was a side it is known by its place; and a disk that was a disk all the time, if the tunable for that says so.
+#[test]
+fn a_side_that_stayed_is_known_by_those_who_go_back() {
+    let tunables = Tunables::default();
+    let mut rig = Rig::create(layout(1), &[]);
+    work(&mut rig, 1);
+    let alone = rig.pool().engine().uberblock().txg;
+    let first = rig.images()[0].clone();
+    let (second, leaf) = new_disk(&rig, "e1.img", SIZE);
+    rig.pool().engine().attach_device(guid_of(&rig, &first), leaf, Beside::Mirror, None).expect("attach");
+    wait(&rig, "attached");
+    let beside = rig.pool().engine().uberblock().txg;
+    rig.pool().engine().detach_device(guid_of(&rig, &second)).expect("detach");
+    rig.sync();
+    rig.export();
+    let online = |kind: VdevKind, count| vec![(kind, VdevState::Online); count];
+    assert_eq!(states_in(&rig, beside, &tunables), online(VdevKind::Mirror, 2));
+    tunables.parameters.set(Parameter::ValidateSkip, "1").expect("a value");
+    assert_eq!(states_in(&rig, alone, &tunables), online(VdevKind::File, 1));
+    std::fs::remove_file(&second).unwrap();
+    rig.import();
+    judge(&mut rig, "nothing was written");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use engine::pool::checkpoint::rewind_to_checkpoint;
 use engine::pool::examine::at_checkpoint;
 use engine::pool::import::{Candidate, discover_before};
 use engine::pool::{OpenOptions, Pool as EnginePool};
-use engine::tunables::Tunables;
+use engine::tunables::{Parameter, Tunables};
 use engine::{bail, error};
 use ondisk::dsl::DatasetPhys;
 use ondisk::object_type::ObjectType;
@@ -115,7 +115,7 @@ pub(crate) fn choose(candidate: Candidate, options: &ImportOptions) -> Result<(C
             break;
         }
         let after = if txg < newest.txg.saturating_sub(SAFE_GROUPS) { 0 } else { txg.saturating_sub(SAFE_GROUPS + 1) };
-        match look(&chosen, after) {
+        match look(&chosen, options, after) {
             Ok(()) if txg == newest.txg => return Ok((chosen, None)),
             Ok(()) => return Ok(outcome(chosen)),
             Err(error) => {
@@ -132,8 +132,10 @@ pub(crate) fn choose(candidate: Candidate, options: &ImportOptions) -> Result<(C
 }
 
 /// Can the metadata be read that was written after a txg?
-fn look(candidate: &Candidate, after: u64) -> Result<()> {
+fn look(candidate: &Candidate, import: &ImportOptions, after: u64) -> Result<()> {
     let tunables = Tunables { write_workers: 1, cache_bytes_max: LOOK_CACHE_BYTES, ..Tunables::default() };
+    let skips = import.tunables.as_ref().is_some_and(|given| given.now(Parameter::ValidateSkip) != 0);
+    tunables.parameters.set(Parameter::ValidateSkip, if skips { "1" } else { "0" }).map_err(|words| error!(Invalid, "{words}"))?;
     let options = OpenOptions { host: RealHost::shared(), tunables, read_only: true, file_owner: None, new_name: None, forget_log: false };
     let pool = EnginePool::open(candidate, options)?;
     let read = read_metadata(&pool, after);

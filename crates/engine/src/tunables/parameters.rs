@@ -90,6 +90,7 @@ pub enum Parameter {
     ArcMin,
     DirectEnabled,
     DirectStrict,
+    ValidateSkip,
 }
 
 use Parameter::*;
@@ -97,7 +98,7 @@ use Parameter::*;
 /// I/Os that may be under way.
 const ACTIVE: RangeInclusive<u64> = 1..=u32::MAX as u64;
 const PERCENT: RangeInclusive<u64> = 1..=100;
-const COUNT: usize = 76;
+const COUNT: usize = 77;
 
 /// The name of each, and which values it takes: seconds, bytes, percent, milliseconds, numbers of I/Os.
 const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
@@ -177,6 +178,7 @@ const TABLE: [(Parameter, &str, RangeInclusive<u64>); COUNT] = [
     (ArcMin, "zfs_arc_min", 0..=1 << 50),
     (DirectEnabled, "zfs_dio_enabled", 0..=1),
     (DirectStrict, "zfs_dio_strict", 0..=1),
+    (ValidateSkip, "vdev_validate_skip", 0..=1),
 ];
 
 impl Parameter {
@@ -309,7 +311,7 @@ impl Tunables {
             ReadSitOutSecs => 600,
             OutlierCheckIntervalMs => 1000,
             OutlierInsensitivity => 50,
-            RemovalSuspendProgress => 0,
+            RemovalSuspendProgress | ValidateSkip => 0,
             RemoveMaxSegment => 16 << 20,
             RemovalMaxSpan => 32 << 10,
             RemoveMaxCopyBytes => 64 << 20,

@@ -29,7 +29,7 @@ use crate::vdev::{Devices, VdevConfig, VdevKind, VdevTree, key};
 use disk::DiskRef;
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// More top-level vdevs than this are taken for damage.
 const TOPS_MAX: u64 = 4096;
@@ -72,6 +72,14 @@ pub struct Candidate {
     pub(super) left: Vec<FoundDevice>,
     /// An older state was asked for, which may have had those.
     pub(super) goes_back: bool,
+}
+
+impl FoundDevice {
+    /// Is it there, or was it when its label was written?
+    fn lies_at(&self, path: &str) -> bool {
+        let described = || self.config.nvlist("vdev_tree").and_then(|top| VdevConfig::from_nvlist(top).ok());
+        self.disk.name() == path || described().is_some_and(|top| top.find(self.guid).and_then(|leaf| leaf.string(key::PATH)).as_deref() == Some(path))
+    }
 }
 
 struct Scanned {
@@ -127,12 +135,37 @@ impl Candidate {
             // A partition inside an image has no path of its own.
             if name.starts_with('/')
                 && !name.contains('#')
-                && let Some(leaf) = tree.find_mut(device.guid)
+                && let Some(leaf) = tree.find_mut(device.guid).filter(|found| found.kind.is_leaf())
                 && leaf.string(key::PATH).as_deref() != Some(name)
             {
                 leaf.set_string(key::PATH, name);
             }
         }
+    }
+
+    /// The same pool, with its devices known by the guids that they have in `tree`, which is that of an older state. What stayed of a mirror is told by where it lies; with
+    /// `by_path` so is every device of the pool of which the tree does not have the guid.
+    #[doc(alias = "vdev_validate")]
+    pub(super) fn recognized(&self, tree: &VdevConfig, by_path: bool) -> Candidate {
+        let mut known = self.clone();
+        if !self.goes_back {
+            return known;
+        }
+        let mut there: BTreeSet<u64> = self.usable().map(|device| device.guid).collect();
+        for device in &mut known.devices {
+            let within = match tree.find(device.guid) {
+                Some(found) if found.kind.is_leaf() => continue,
+                Some(group) => group,
+                None if by_path => tree,
+                None => continue,
+            };
+            let mut missing = within.leaves().into_iter().filter(|leaf| !there.contains(&leaf.guid));
+            if let Some(leaf) = missing.find(|leaf| leaf.string(key::PATH).is_some_and(|path| device.lies_at(&path))) {
+                device.guid = leaf.guid;
+                there.insert(leaf.guid);
+            }
+        }
+        known
     }
 
     /// Whether another host seems to have it: it is active, and was last written by another.

@@ -39,7 +39,7 @@ use crate::pool::{expansion, leaf_work, rebuild, removal, scan, time_log_sync};
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
 use crate::pool::sync::writer::GroupWriter;
-use crate::tunables::Tunables;
+use crate::tunables::{Parameter, Tunables};
 use crate::txg::{DirtyBytes, Txg, TxgGroups};
 use crate::vdev::key as vdev_key;
 use crate::vdev::{Bias, TopVdev, VdevConfig, VdevTree};
@@ -176,6 +176,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
         (tree, gone) = tree.split(&|side| candidate.devices.iter().any(|device| device.guid == side))?;
         tree.guid = guid;
     }
+    let candidate = &candidate.recognized(&tree, options.tunables.now(Parameter::ValidateSkip) != 0);
     candidate.correct_paths(&mut tree);
     let vdevs = Arc::new(VdevTree::from_config(tree, &candidate.device_map())?);
     vdevs.check_complete()?;
