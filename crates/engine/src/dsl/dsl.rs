@@ -94,6 +94,7 @@ impl Parts {
             self.frees.set_list(Bpobj(list));
         }
         self.frees.set_tree(object(key::BPTREE)?.unwrap_or(0));
+        self.frees.set_obsolete(object(key::OBSOLETE_BPOBJ)?.unwrap_or(0));
         self.frees.deleted_clones().set(object(key::DELETED_CLONES)?.unwrap_or(0));
         self.meta.set_empty_bpobj(object(key::EMPTY_BPOBJ)?.unwrap_or(0));
         self.history.open(object(key::HISTORY)?.unwrap_or(0));

@@ -58,7 +58,7 @@ pub mod key {
     pub const SCAN: &str = "scan";
     /// The last scrub of damaged blocks only.
     pub const ERROR_SCRUB: &str = "error_scrub";
-    /// What a device removal leaves to do.
+    /// Ranges of removed vdevs whose maps are not needed there any more, and do not say so yet.
     pub const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
 }
 

@@ -172,6 +172,16 @@ impl VdevTree {
         Ok(places)
     }
 
+    /// Nothing is found any more by an address on a removed vdev; where it led to may be in use all the same.
+    #[doc(alias = "spa_vdev_indirect_mark_obsolete")]
+    pub fn note_obsolete(&self, range: Dva) {
+        let top = self.top(range.vdev.into()).filter(|top| top.kind() == VdevKind::Indirect);
+        match top.filter(|top| top.map().is_some_and(|map| map.pieces(range.offset, range.allocated).is_some())) {
+            Some(top) => top.note_obsolete(range.offset, range.allocated),
+            None => tracing::error!("address {range} is said not to be needed any more, and is in the map of no removed vdev"),
+        }
+    }
+
     /// Was something moved from a removed vdev to where `dva` begins? What is there may be known by another address too.
     pub fn was_moved_to(&self, dva: Dva) -> bool {
         self.tops().iter().any(|top| top.kind() == VdevKind::Indirect && top.map().is_some_and(|map| map.leads_to(dva)))

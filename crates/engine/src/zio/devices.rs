@@ -165,6 +165,8 @@ pub trait BlockDevices: Send + Sync {
     fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {
         self.resolve(dva)
     }
+    /// Nothing is found any more by this address on a removed vdev.
+    fn note_obsolete(&self, _dva: Dva) {}
 }
 
 impl BlockDevice for TopVdev {
@@ -398,5 +400,9 @@ impl BlockDevices for SharedVdevs {
 
     fn resolve_to_free(&self, dva: Dva) -> Result<Vec<Dva>> {
         self.0.resolve_to_free(dva)
+    }
+
+    fn note_obsolete(&self, dva: Dva) {
+        self.0.note_obsolete(dva);
     }
 }

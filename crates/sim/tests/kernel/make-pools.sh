@@ -46,6 +46,53 @@ zpool remove removed /dev/shm/removed-d2.img
 zpool wait -t remove removed
 end removed first
 
+# One of two vdevs removed, and what leads to its blocks written again, with snapshots about, before and after: they know blocks by the old addresses, what came after them by the new
+# ones. A clone, a bookmark, and a snapshot that is destroyed here; blocks that die.
+begin remapped 2 remapped /dev/shm/remapped-d0.img /dev/shm/remapped-d1.img
+# What is written again in each file: dataset, seed.
+again() {
+  python3 - "$@" <<'P'
+import os, random, sys
+directory, seed = sys.argv[1], sys.argv[2]
+r = random.Random(seed)
+for name in sorted(os.listdir(directory)):
+    size = os.path.getsize(f'{directory}/{name}')
+    with open(f'{directory}/{name}', 'r+b') as file:
+        for _ in range(3):
+            file.seek(r.randrange(size))
+            file.write(r.randbytes(100))
+            os.fsync(file.fileno())
+P
+}
+for d in a b; do
+  zfs create -o recordsize=4k -o compression=off remapped/$d
+  for s in 1 2 3; do
+    mkdir -p /mnt/k/remapped/$d
+    python3 -c "
+import random
+r = random.Random('$d$s')
+for i in range(12): open('/mnt/k/remapped/$d/f$s-%d' % i, 'wb').write(r.randbytes([100, 70000, 300000, 900000][i % 4]))"
+    [ $s = 1 ] || again /mnt/k/remapped/$d "$d$s"
+    zpool sync remapped
+    zfs snapshot remapped/$d@s$s
+  done
+done
+zfs bookmark remapped/a@s2 remapped/a#s2
+zfs clone remapped/b@s2 remapped/c
+files /mnt/k/remapped/c 10 c
+zpool sync remapped
+zpool remove remapped /dev/shm/remapped-d1.img
+zpool wait -t remove remapped
+for s in 4 5 6; do
+  for d in a b c; do again /mnt/k/remapped/$d "$d$s"; done
+  zpool sync remapped
+  [ $s = 6 ] || for d in a b c; do zfs snapshot remapped/$d@s$s; done
+done
+rm /mnt/k/remapped/a/f1-3 /mnt/k/remapped/b/f2-3 /mnt/k/remapped/c/f2-2
+zpool sync remapped
+zfs destroy remapped/a@s4
+end remapped first
+
 # Deduplication: the old tables, the new ones, the new ones with a log that nothing was flushed from.
 for pool in ddtold ddtnew ddtlog; do
   options=()

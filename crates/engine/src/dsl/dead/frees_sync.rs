@@ -2,7 +2,8 @@
 //!
 //! # Theory
 //! Three lists say what is to be freed: single blocks (`free_bpobj`), destroyed datasets, whose blocks are found by
-//! walking them (the bptree), and destroyed clones, whose blocks are on their livelists. Their space is counted in `$FREE` until it is free, so that the sum over the pool stays right.
+//! walking them (the bptree), and destroyed clones, whose blocks are on their livelists. A fourth one (`obsolete_bpobj`) has addresses on removed vdevs by which nothing is
+//! found any more, though what was there may be in use by the address to which it was moved: nothing is freed, but the vdevs learn which parts of their maps are not needed. Their space is counted in `$FREE` until it is free, so that the sum over the pool stays right.
 //! A crash loses nothing: what was freed and how far the walk came are in the same txg.
 
 use std::cell::Cell;
@@ -68,6 +69,8 @@ pub(in crate::dsl) struct Frees {
     is_list_lost: AtomicBool,
     /// Destroyed datasets; 0: there are none, or none of which more can be freed before the pool is next opened.
     bptree: AtomicU64,
+    /// Addresses on removed vdevs that nobody has any more; 0: none, or none that can be read before the pool is next opened.
+    obsolete: AtomicU64,
     deleted_clones: DeletedClones,
 }
 
@@ -75,7 +78,7 @@ impl Frees {
     /// Without lists yet.
     pub(in crate::dsl) fn new(meta: Arc<Meta>, ledger: Arc<Ledger>) -> Self {
         let (dir, list) = (OnceLock::new(), OnceLock::new());
-        Frees { meta, ledger, dir, list, is_list_lost: AtomicBool::new(false), bptree: AtomicU64::new(0), deleted_clones: DeletedClones::default() }
+        Frees { meta, ledger, dir, list, is_list_lost: AtomicBool::new(false), bptree: AtomicU64::new(0), obsolete: AtomicU64::new(0), deleted_clones: DeletedClones::default() }
     }
 
     /// What is being freed is counted in this directory from now on.
@@ -91,6 +94,28 @@ impl Frees {
     /// The pool has this tree of destroyed datasets; 0: none.
     pub(in crate::dsl) fn set_tree(&self, object: u64) {
         self.bptree.store(object, Ordering::Relaxed);
+    }
+
+    /// The pool has this list of addresses on removed vdevs; 0: none.
+    pub(in crate::dsl) fn set_obsolete(&self, object: u64) {
+        self.obsolete.store(object, Ordering::Relaxed);
+    }
+
+    /// The list of addresses on removed vdevs that nobody has any more, made if there is none.
+    #[doc(alias = "dsl_pool_create_obsolete_bpobj")]
+    pub(in crate::dsl) fn obsolete_list(&self, tx: &SyncTx<'_>) -> Result<Bpobj> {
+        let meta = &self.meta;
+        let list = match meta.mos.zap_u64(key::DIRECTORY, key::OBSOLETE_BPOBJ)? {
+            Some(object) => Bpobj(object),
+            None => {
+                let list = Bpobj::create(meta, tx)?;
+                meta.mos.zap_add_u64(key::DIRECTORY, key::OBSOLETE_BPOBJ, list.0, tx)?;
+                meta.features.increment(&meta.mos, Feature::ObsoleteCounts, tx)?;
+                list
+            }
+        };
+        self.set_obsolete(list.0);
+        Ok(list)
     }
 
     /// Clones that were destroyed, with their livelists.
@@ -109,7 +134,7 @@ impl Frees {
 
     /// Whether something is left to free in the background: the pool should go on syncing.
     pub(in crate::dsl) fn has_any(&self) -> Result<bool> {
-        Ok(self.has_listed_frees()? || self.bptree.load(Ordering::Relaxed) != 0 || self.deleted_clones.has_any())
+        Ok(self.has_listed_frees()? || self.bptree.load(Ordering::Relaxed) != 0 || self.obsolete.load(Ordering::Relaxed) != 0 || self.deleted_clones.has_any())
     }
 
     /// What is still counted as used and will be freed.
@@ -201,11 +226,44 @@ impl Frees {
             drained.map(drop).or_else(|error| self.give_free_list_up(error))?;
             self.freed_space(freed)?;
         }
+        self.tell_obsolete(&meter, tx)?;
         self.free_deleted_clones(&meter, tx)?;
         match self.bptree.load(Ordering::Relaxed) {
             0 => self.leak_what_is_left(),
             tree => self.free_destroyed(Bptree(tree), &meter, tx),
         }
+    }
+
+    /// Tells removed vdevs which parts of their maps are not needed. A list that cannot be read is left alone until the pool is next opened.
+    #[doc(alias = "dsl_scan_obsolete_block_cb")]
+    fn tell_obsolete(&self, meter: &Meter, tx: &SyncTx<'_>) -> Result<()> {
+        let meta = &self.meta;
+        let list = match self.obsolete.load(Ordering::Relaxed) {
+            0 => return Ok(()),
+            object => Bpobj(object),
+        };
+        let devices = meta.context.io.devices();
+        let drained = list.drain(meta, tx, |bp, _| {
+            if meter.is_used_up(meta) {
+                return Ok(ControlFlow::Break(()));
+            }
+            bp.first_dva().into_iter().for_each(|range| devices.note_obsolete(range));
+            Ok(ControlFlow::Continue(()))
+        });
+        match drained {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) if meta.context.io.is_lost(&error) => {
+                tracing::error!("the list of what is not needed of removed vdevs cannot be read: {error}");
+                self.set_obsolete(0);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        meta.mos.zap_remove(key::DIRECTORY, key::OBSOLETE_BPOBJ, tx)?;
+        list.destroy(meta, tx)?;
+        self.set_obsolete(0);
+        meta.features.decrement(&meta.mos, Feature::ObsoleteCounts, tx)
     }
 
     /// Frees blocks of clones. A livelist that cannot be read is left alone until the pool is next opened, with all that come after it.

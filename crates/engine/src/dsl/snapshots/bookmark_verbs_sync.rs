@@ -19,7 +19,7 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
 use super::bookmarks_sync::{counting_bookmarks, destroy_redaction_list};
-use super::destroy_sync::collapse_keys;
+use super::destroy_sync::{collapse_keys, remove_key};
 use super::redaction_sync::NewRedaction;
 use super::snapshot_sync::Refusals;
 use crate::dmu::SyncTx;
@@ -252,7 +252,7 @@ fn destroy_one(parts: &Parts, head: &Arc<Dataset>, short: &str, phys: &BookmarkP
         let snapshot_exists = phys.flags.get() & BOOKMARK_FLAG_SNAPSHOT_EXISTS != 0;
         if is_last && !snapshot_exists && txg < head.phys().prev_snapshot_txg.get() {
             collapse_keys(parts, &head.dir, txg, tx)?;
-            head.deadlist().remove_key(meta, txg, tx)?;
+            remove_key(parts, head, txg, tx)?;
         }
         meta.features.decrement(mos, Feature::BookmarkWritten, tx)?;
     }

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use ondisk::dsl::{DATASET_FLAG_DEFER_DESTROY, DATASET_FLAG_UNIQUE_ACCURATE, UsedKind, dataset_field, dir_field, number_key};
+use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
 use super::bookmarks_sync::snapshot_destroyed;
@@ -22,6 +23,7 @@ use crate::canary::Canary;
 use crate::dmu::SyncTx;
 use crate::dsl::counts::{adjust_count, note_snapshots_changed};
 use crate::dsl::dataset::Dataset;
+use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::dead::scan_sync;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::{SpaceDelta, change};
@@ -42,15 +44,7 @@ pub(in crate::dsl) fn goes_with_last_clone(parts: &Parts, snapshot: &Arc<Dataset
     if phys.flags.get() & DATASET_FLAG_DEFER_DESTROY == 0 || phys.children.get() != 2 || parts.meta.version() < KEYED_VERSION {
         return Ok(false);
     }
-    Ok(holds_sync::count(parts, snapshot)? == 0 && !is_about_moved_blocks(parts, snapshot)? && !has_old_deadlist(parts, snapshot)?)
-}
-
-/// Whether a list of blocks that a device removal moved would change with it.
-fn is_about_moved_blocks(parts: &Parts, snapshot: &Dataset) -> Result<bool> {
-    let head = snapshot.dir.phys().head_dataset.get();
-    Ok(has_remap_deadlist(parts, snapshot.object)?
-        || has_remap_deadlist(parts, snapshot.phys().next_snapshot.get())?
-        || has_remap_deadlist(parts, head)?)
+    Ok(holds_sync::count(parts, snapshot)? == 0 && !has_old_deadlist(parts, snapshot)?)
 }
 
 /// Snapshots to be destroyed.
@@ -153,17 +147,10 @@ fn has_old_deadlist(parts: &Parts, snapshot: &Dataset) -> Result<bool> {
 /// `NotSupported`: they are of a kind that we only read.
 pub(in crate::dsl) fn check_lists(parts: &Parts, snapshot: &Arc<Dataset>) -> Result<()> {
     let named = || snapshot.dir.full_name();
-    if is_about_moved_blocks(parts, snapshot)? {
-        bail!(NotSupported, "{}: blocks of its snapshots were moved by a device removal: this version of tarn cannot destroy it", named());
-    }
     if has_old_deadlist(parts, snapshot)? {
         bail!(NotSupported, "{}: its blocks are listed as before pool version {KEYED_VERSION}: this version of tarn cannot destroy it", named());
     }
     Ok(())
-}
-
-fn has_remap_deadlist(parts: &Parts, dataset: u64) -> Result<bool> {
-    remap_deadlist(parts, dataset).map(|list| list.is_some())
 }
 
 /// The list of blocks that a device removal moved, and only snapshots have.
@@ -173,6 +160,45 @@ pub(super) fn remap_deadlist(parts: &Parts, dataset: u64) -> Result<Option<u64>>
         return Ok(None);
     }
     mos.zap_u64(dataset, dataset_field::REMAP_DEADLIST)
+}
+
+fn open_remap_deadlist(parts: &Parts, dataset: u64) -> Result<Option<Deadlist>> {
+    remap_deadlist(parts, dataset)?.map(|object| Deadlist::open(&parts.meta, object)).transpose()
+}
+
+#[doc(alias = "dsl_dataset_create_remap_deadlist")]
+fn create_remap_deadlist(parts: &Parts, dataset: &Dataset, tx: &SyncTx<'_>) -> Result<Deadlist> {
+    let meta = &parts.meta;
+    let list = dataset.deadlist().clone_keys(meta, u64::MAX, &|| Ok(Vec::new()), tx)?;
+    meta.zapify(dataset.object, tx)?;
+    meta.mos.zap_add_u64(dataset.object, dataset_field::REMAP_DEADLIST, list.object, tx)?;
+    meta.features.increment(&meta.mos, Feature::ObsoleteCounts, tx)?;
+    Ok(list)
+}
+
+/// A block that a removal moved is known by its old address in a snapshot, and by the new one in what came after it. The old one is on the list of that: it is like a deadlist,
+/// but of addresses instead of blocks. What only the snapshot found by the old ones nobody does now.
+#[doc(alias = "dsl_destroy_snapshot_handle_remaps")]
+fn unlink_moved(parts: &Parts, snapshot: &Dataset, next: &Dataset, tx: &SyncTx<'_>) -> Result<()> {
+    let meta = &parts.meta;
+    let theirs = open_remap_deadlist(parts, next.object)?;
+    if let Some(list) = &theirs {
+        list.move_born_after(meta, snapshot.phys().prev_snapshot_txg.get(), parts.frees.obsolete_list(tx)?, tx)?;
+    }
+    let Some(own) = open_remap_deadlist(parts, snapshot.object)? else { return Ok(()) };
+    let theirs = theirs.map_or_else(|| create_remap_deadlist(parts, next, tx), Ok)?;
+    theirs.absorb(meta, &own, tx)?;
+    meta.mos.zap_remove(snapshot.object, dataset_field::REMAP_DEADLIST, tx)?;
+    meta.features.decrement(&meta.mos, Feature::ObsoleteCounts, tx)
+}
+
+/// The lists of dead blocks of a head do not tell any more what was born before the snapshot of `txg` from what was born after it.
+pub(super) fn remove_key(parts: &Parts, head: &Dataset, txg: u64, tx: &SyncTx<'_>) -> Result<()> {
+    head.deadlist().remove_key(&parts.meta, txg, tx)?;
+    match open_remap_deadlist(parts, head.object)? {
+        Some(list) if list.entries(&parts.meta)?.iter().any(|(key, _)| *key == txg) => list.remove_key(&parts.meta, txg, tx),
+        _ => Ok(()),
+    }
 }
 
 /// Destroys a snapshot without clones and holds. Checked before.
@@ -189,6 +215,7 @@ pub(in crate::dsl) fn destroy_snapshot_sync(parts: &Parts, snapshot: &Arc<Datase
         snapshot.deactivate_feature(feature, tx)?;
     }
     unlink_snapshot(parts, snapshot, &next, tx)?;
+    unlink_moved(parts, snapshot, &next, tx)?;
     if !keeps_key {
         collapse_keys(parts, &snapshot.dir, phys.creation_txg.get(), tx)?;
     }
@@ -198,7 +225,7 @@ pub(in crate::dsl) fn destroy_snapshot_sync(parts: &Parts, snapshot: &Arc<Datase
         let shared = after.deadlist().space_born_in(&parts.meta, phys.prev_snapshot_txg.get(), phys.creation_txg.get())?;
         next.change(|state| change(&mut state.phys_mut().unique_bytes, shared.positive().used));
         if !keeps_key {
-            head.deadlist().remove_key(&parts.meta, phys.creation_txg.get(), tx)?;
+            remove_key(parts, &head, phys.creation_txg.get(), tx)?;
         }
     } else {
         count_unique(parts, &next)?;
@@ -269,7 +296,7 @@ pub(super) fn collapse_keys(parts: &Parts, dir: &Arc<Dir>, txg: u64, tx: &SyncTx
         for (_, clone) in parts.meta.mos.zap_entries(clones)? {
             let clone = parts.tree.dataset(clone.first())?;
             if clone.dir.origin_txg() > txg {
-                clone.deadlist().remove_key(&parts.meta, txg, tx)?;
+                remove_key(parts, &clone, txg, tx)?;
                 waiting.push(clone.dir.clone());
             }
         }

@@ -93,7 +93,7 @@ fn claim_copies(layers: &Layers, maps: &SpaceMaps, walker: &mut Walker<'_>) {
 /// Blocks that nothing refers to any more and that are still to be freed.
 fn claim_waiting(layers: &Layers, walker: &mut Walker<'_>) -> Result<()> {
     let meta = &layers.dsl.meta;
-    for name in [key::DEFERRED_BPOBJ, key::FREE_BPOBJ, key::OBSOLETE_BPOBJ] {
+    for name in [key::DEFERRED_BPOBJ, key::FREE_BPOBJ] {
         let Some(object) = meta.mos.zap_u64(key::DIRECTORY, name)? else { continue };
         Bpobj(object).for_each(meta, |bp, _| {
             walker.visit(bp, &Bookmark { objset: 0, object, level: 0, block: 0 });
