@@ -257,6 +257,23 @@ fn nothing_is_touched_that_somebody_needs() {
     }
 }
 
+/// What was freed before a trim is asked for is free some groups later. They are written then, however long they might stay open.
+#[test]
+#[allow(clippy::disallowed_methods)] // the threads of a real host are at work
+fn a_trim_begins_at_once() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let (machine, pool) = Machine::create(Layout { tops: 1, sides: 1, parity: 0, bytes: 128 << 20, ashift: 9 }, Duration::ZERO, HOUR_NS);
+    assert_eq!(start_all(&pool, WorkKind::Trim), 1);
+    let begun = Instant::now();
+    while is_active(&pool) {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", pool.engine().leaf_work());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(machine.discarded() > 64 << 20);
+    pool.export().unwrap();
+    judge(&machine.now(), Rewind::No, "after an export");
+}
+
 /// The part of the disks that has the pattern of an initialization.
 fn patterned(machine: &Machine) -> f64 {
     let pattern = 0xdead_beef_dead_beee_u64.to_ne_bytes();

@@ -124,6 +124,8 @@ impl Work {
             return Step::Pause(UNTIL_SETTLED);
         }
         if writer.uberblock().txg < self.state.lock().begins_after {
+            // No trim waits for groups that others may leave open for long.
+            writer.hasten();
             return Step::Pause(UNTIL_SETTLED);
         }
         let now = layers.context.host.now_ns();
