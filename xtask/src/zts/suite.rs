@@ -67,9 +67,9 @@ const MADE_PLAIN: &str = r#"case $1 in offline|online) exit 0;; esac
 const NOTHING_TO_CLEAR: &str = r#"[ "$1" = -c ]"#;
 const NOTHING_TO_CLEAR_OR_FLUSH: &str = "[[ $1 = -[ac] ]]";
 
-/// Where the runner begins with a group, in `d`; and devices are looked after in those alone that start OpenZFS's daemon for it.
+/// Where the runner begins with a group, in `d`; and devices are looked after in those alone of which the setup, or a script that is run, starts OpenZFS's daemon for it.
 const GROUP_BEGINS: &str = "cfg.pop('_', None); env.update(cfg)";
-const AS_IF_ZED_RAN: &str = "; env['TARN_AGENT'] = 'off' if sh(f'grep -rq zed_start {d}').returncode else 'on'";
+const AS_IF_ZED_RAN: &str = "; of = ' '.join(filter(None, map(wrap, ['setup', *tests]))); env['TARN_AGENT'] = 'off' if sh(f'grep -sq zed_start {of} {d}/*lib').returncode else 'on'";
 
 /// Limits are in root's files of tunables as they are, so that 0 is one, too. What belongs to a user's daemon is its own.
 const LIMITS_ARE_THERE: &str = "; env.update({} if g.startswith('cli_user/') else {'TARN_PARAMETERS': '/sys/module/zfs/parameters'})";
