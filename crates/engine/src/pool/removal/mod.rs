@@ -20,6 +20,9 @@
 //!
 //! Of the map of a removed vdev less and less is needed. When a quarter is not, it is *condensed*: copied without the runs that nothing needs, again a piece in each group ([`condense_sync`]).
 //!
+//! Pointers keep the addresses that they have. OpenZFS gives blocks the new ones when it writes what leads to them, so that maps become shorter sooner; of those that a snapshot knows by the old
+//! address it has a list beside each deadlist (`remap_deadlist`), which is heeded here when snapshots come and go.
+//!
 //! # On disk
 //! [`ondisk::indirect`]. The description of the vdev says `removing` meanwhile.
 //!
