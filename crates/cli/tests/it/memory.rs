@@ -170,3 +170,33 @@ fn what_caches_do_is_told() {
     rig.refused("arcstat nosuch", "cannot open 'nosuch': no such pool");
     rig.finish("tank", &["a.img"]);
 }
+
+/// A pool that is imported read-only did not use the cache devices that OpenZFS had filled.
+#[test]
+fn a_pool_that_may_not_write_reads_its_cache_devices() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(golden) = sim::golden::Golden::find("cache").unwrap() else { return sim::places::skipped("golden pool cache: it is not there") };
+    fs::create_dir(rig.path("limits")).unwrap();
+    fs::write(rig.path("limits/l2arc_rebuild_blocks_min_l2size"), "0").unwrap();
+    let before: Vec<Vec<u8>> = golden.images.iter().map(|image| fs::read(image).unwrap()).collect();
+    let mut import = rig.command(&format!("zpool import -f -o readonly=on -R @r -d {} g_cache", golden.directory().display()));
+    let said = run_for(import.env("TARN_PARAMETERS", rig.path("limits")), LIMIT).expect("it does not hang");
+    assert_eq!(said.code, 0, "{said:?}");
+    let counter = |name: &str| {
+        let all: serde_json::Value = serde_json::from_str(&rig.ok("arcstat -j g_cache")).unwrap();
+        all["pools"]["g_cache"][name].as_u64().unwrap()
+    };
+    rig.wait("what is on the device is found again", || counter("l2_rebuild_success") == 1);
+    let status = rig.ok("zpool status g_cache");
+    assert!(status.contains("cache") && status.contains("ONLINE"), "{status}");
+    for place in rig.mounts() {
+        for entry in fs::read_dir(place).unwrap().map(Result::unwrap).filter(|entry| entry.file_type().unwrap().is_file()) {
+            fs::read(entry.path()).unwrap();
+        }
+    }
+    assert!(counter("l2_hits") > 0 && counter("l2_writes_sent") == 0 && counter("l2_cksum_bad") == 0);
+    rig.ok("zpool export g_cache");
+    for (image, before) in golden.images.iter().zip(before) {
+        assert!(fs::read(image).unwrap() == before, "{} was written", image.display());
+    }
+}
