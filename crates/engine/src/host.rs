@@ -58,6 +58,17 @@ fn run_anywhere() {
 
 thread_local! {
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+    static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does somebody wait for what this thread, which works in the background, is about to do?
+pub(crate) fn set_waited_for(is_waited_for: bool) {
+    IS_WAITED_FOR.set(is_waited_for);
+}
+
+/// See [`set_waited_for`].
+pub(crate) fn is_waited_for() -> bool {
+    IS_WAITED_FOR.get()
 }
 
 /// What this thread does from now on no user waits for.

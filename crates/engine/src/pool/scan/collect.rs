@@ -82,14 +82,14 @@ impl Collector<'_> {
     }
 
     fn turn(&mut self) {
-        let read = self.window.turn(self.window_ns());
+        let read = self.window.turn(self.window_ns(), &|| self.budget.is_waited_for());
         self.tell(read);
     }
 
     /// Waits until everything that was found is read.
     pub(super) fn finish(&mut self) {
         self.turn();
-        let read = self.window.finish(self.window_ns());
+        let read = self.window.finish(self.window_ns(), &|| self.budget.is_waited_for());
         self.tell(read);
     }
 

@@ -10,7 +10,7 @@
 //! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
 //!
 //! What nobody asked for just now (scrub, rebuild, trim, initialize) is in the *background*: while there is other I/O, and a moment after it, only the floor of
-//! it is under way, and after each the drive *rests* from it ([`super::drive`]).
+//! it is under way, and after each the drive *rests* from it ([`super::drive`]), unless somebody waits for its thread.
 //! Limits and floors are tunables, by OpenZFS's names ([`Parameter`]), and may change at any time. A large I/O counts as several.
 //!
 //! A thread that has an I/O waits here for its turn and then makes it itself. Meanwhile it lends its memory ([`disk::Loan`]): whose turn
@@ -394,7 +394,8 @@ impl Queue {
             return state.group_rests_until.saturating_sub(now());
         }
         let drive = self.drive.read();
-        if !class.is_background() || !drive.is_used(SOON_NS, now) {
+        // A user that waits for a thread in the background may be the one to which the drive would be left.
+        if !class.is_background() || host::is_waited_for() || !drive.is_used(SOON_NS, now) {
             return 0;
         }
         match drive.rest(now()) {
