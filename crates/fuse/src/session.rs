@@ -20,7 +20,7 @@ use crate::mounting::partition::Partition;
 use crate::protocol::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode, OutHeader};
 use crate::mounting::standing::Standing;
 use crate::mounting::mount_table::MountPoints;
-use crate::mounting::users::Keepers;
+use crate::mounting::users::{self, Keepers};
 use crate::mounting::witness::Watched;
 use crate::transport::listener::DeviceMount;
 use crate::transport::uring::RingMount;
@@ -387,12 +387,17 @@ impl Session {
         let since = Instant::now();
         loop {
             match if self.is_ended() { Ok(()) } else { self.unmount_there(place, lazy) } {
-                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && error.get_ref().is_none() && since.elapsed() < USERS_LEAVE_WITHIN => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && error.get_ref().is_none() && self.may_be_left(since.elapsed()) => std::thread::sleep(Duration::from_millis(10)),
                 // It was unmounted by another process meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
                 done => return done,
             }
         }
+    }
+
+    /// May its users leave it soon, for whom was waited so long?
+    fn may_be_left(&self, waited: Duration) -> bool {
+        waited < USERS_LEAVE_WITHIN || waited < PASSERS_LEAVE_WITHIN && self.device.is_some_and(|device| !users::is_used(device))
     }
 
     /// Takes all places away, the newest first.

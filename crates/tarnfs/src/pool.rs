@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use disk::DiskRef;
 use engine::dmu::Objset;
@@ -529,10 +530,14 @@ impl Pool {
 
     pub(crate) fn refuse_if_used(&self, name: &str) -> Result<()> {
         let object = self.engine.dsl.open_dataset(name)?.object;
-        if self.file_systems.lock().get(&object).is_some_and(|fs| fs.strong_count() > 0) {
-            bail!(Busy, "{name} is in use");
+        // On a busy machine somebody who only passes through may have it for a moment longer.
+        for _ in 0..PASSERS_TRIES {
+            if self.file_systems.lock().get(&object).is_none_or(|fs| fs.strong_count() == 0) {
+                return Ok(());
+            }
+            self.engine.context.host.sleep(PASSERS_PAUSE);
         }
-        Ok(())
+        bail!(Busy, "{name} is in use");
     }
 
     /// Has nobody open a file system or volume until what is returned goes. See [`OwnedHead::settle`].
@@ -626,6 +631,10 @@ impl Pool {
         self.engine.abandon();
     }
 }
+
+/// A thread that passes through a file system which is to be destroyed, rolled back or upgraded is waited for so often, each time so long.
+const PASSERS_TRIES: u32 = 50;
+const PASSERS_PAUSE: Duration = Duration::from_millis(10);
 
 /// The value of the property `sync` that means that nobody waits.
 const SYNC_DISABLED: u64 = 2;

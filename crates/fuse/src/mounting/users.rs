@@ -25,6 +25,11 @@ pub(crate) fn open_files() -> impl Iterator<Item = PathBuf> {
     processes().flat_map(files_of)
 }
 
+/// Does a process that this one can see use a file of it?
+pub(crate) fn is_used(device: (u32, u32)) -> bool {
+    processes().any(|process| used_by(process, device).is_some())
+}
+
 /// What keeps an unmounted file system alive.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keepers {
