@@ -243,7 +243,7 @@ impl Stream {
                     return Vec::new();
                 }
                 (self.window, self.reached) = (window, to);
-                vec![from..to]
+                std::iter::once(from..to).collect()
             }
             Way::Steps { origin, last, count, length } => {
                 let step = last.abs_diff(origin) / count;

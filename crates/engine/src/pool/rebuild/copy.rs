@@ -71,7 +71,7 @@ impl Copier {
             }
         };
         let helping = work.clone();
-        let step: Step = Box::new(move || helping());
+        let step: Step = Box::new(helping);
         let helpers = readers.lend(readers.workers(), step);
         work();
         helpers.finish();

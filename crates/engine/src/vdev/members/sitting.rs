@@ -190,7 +190,7 @@ fn outlier(columns: &[Column], insensitivity: u64) -> Option<(usize, u64)> {
 fn median(sorted: &[u64]) -> u64 {
     match sorted {
         [] => 0,
-        _ if sorted.len() % 2 == 0 => sorted[sorted.len() / 2 - 1].midpoint(sorted[sorted.len() / 2]),
+        _ if sorted.len().is_multiple_of(2) => sorted[sorted.len() / 2 - 1].midpoint(sorted[sorted.len() / 2]),
         _ => sorted[sorted.len() / 2],
     }
 }
