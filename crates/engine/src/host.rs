@@ -61,12 +61,12 @@ thread_local! {
     static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does somebody wait for what this thread, which works in the background, is about to do?
+/// Says whether somebody waits for what this thread, which works in the background, is about to do.
 pub(crate) fn set_waited_for(is_waited_for: bool) {
     IS_WAITED_FOR.set(is_waited_for);
 }
 
-/// See [`set_waited_for`].
+/// Does somebody wait for it? See [`set_waited_for`].
 pub(crate) fn is_waited_for() -> bool {
     IS_WAITED_FOR.get()
 }
