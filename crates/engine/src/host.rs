@@ -4,7 +4,8 @@
 //! The engine asks a [`Host`] for everything that differs from run to run, so that a simulation can give a virtual
 //! clock, seeded randomness and no threads at all. `clippy.toml` bans the direct calls elsewhere.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -58,17 +59,34 @@ fn run_anywhere() {
 
 thread_local! {
     static IN_BACKGROUND: Cell<bool> = const { Cell::new(false) };
-    static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
+    static URGENCY: RefCell<Option<Urgency>> = const { RefCell::new(None) };
 }
 
-/// Says whether somebody waits for what this thread, which works in the background, is about to do.
-pub(crate) fn set_waited_for(is_waited_for: bool) {
-    IS_WAITED_FOR.set(is_waited_for);
+/// Whether a user waits for what threads do now. It may change while they do it.
+pub(crate) type Urgency = Arc<AtomicBool>;
+
+/// A thread works at something of this urgency, until this is dropped.
+pub(crate) struct Urgent(Option<Urgency>);
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        URGENCY.set(self.0.take());
+    }
 }
 
-/// Does somebody wait for it? See [`set_waited_for`].
+/// What this thread does from now on has that urgency; none: nobody knows. Threads that help it ([`crate::sync::Executor`]) have the same.
+pub(crate) fn work_at(urgency: Option<Urgency>) -> Urgent {
+    Urgent(URGENCY.replace(urgency))
+}
+
+/// The urgency of what this thread does.
+pub(crate) fn urgency() -> Option<Urgency> {
+    URGENCY.with_borrow(Clone::clone)
+}
+
+/// Does a user wait for what this thread does?
 pub(crate) fn is_waited_for() -> bool {
-    IS_WAITED_FOR.get()
+    URGENCY.with_borrow(|urgency| urgency.as_ref().is_some_and(|urgency| urgency.load(Ordering::Relaxed)))
 }
 
 /// What this thread does from now on no user waits for.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use parking_lot::{Condvar, Mutex};
 
-use crate::host::{HostRef, yield_to_others};
+use crate::host::{HostRef, Urgency, urgency, work_at, yield_to_others};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -86,7 +86,7 @@ impl Executor {
 
     /// Runs `step` on up to `helpers` workers while the caller does something else. When that is done, the caller waits for the helpers that began.
     pub fn lend<F: Fn() + Send + Sync + 'static>(&self, helpers: usize, step: F) -> Lent<F> {
-        let team = Arc::new(Team { step, state: Mutex::new(TeamState::default()), ended: Condvar::new() });
+        let team = Arc::new(Team { step, urgency: urgency(), state: Mutex::new(TeamState::default()), ended: Condvar::new() });
         for _ in 0..helpers.min(self.workers) {
             let team = Arc::clone(&team);
             if !self.submit(move || team.help()) {
@@ -170,6 +170,8 @@ impl<F: Fn()> Drop for Lent<F> {
 
 struct Team<F> {
     step: F,
+    /// That of the thread which shares the work.
+    urgency: Option<Urgency>,
     state: Mutex<TeamState>,
     ended: Condvar,
 }
@@ -194,6 +196,7 @@ impl<F: Fn()> Team<F> {
             state.running += 1;
         }
         let _running = Running(self);
+        let _urgent = work_at(self.urgency.clone());
         (self.step)();
     }
 }

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use super::{TXG_SIZE, Txg, slot};
 use crate::{bail, error};
 use crate::error::{Error, Result};
+use crate::host::Urgency;
 
 const SHARDS: usize = 16;
 
@@ -34,6 +35,8 @@ struct State {
     /// No group is closed any more, whatever is wanted from now on.
     last_closed: bool,
     failed: Option<Error>,
+    /// Users that can do nothing before the open group is written.
+    stuck: usize,
 }
 
 /// How often a waiter checks whether its wait still makes sense.
@@ -54,6 +57,8 @@ pub struct TxgGroups {
     has_failed: AtomicBool,
     /// Groups up to this one are written even if nothing has changed.
     written_anyway: AtomicU64,
+    /// Some are [`State::stuck`]. Stored under the lock.
+    urgency: Urgency,
 }
 
 /// Membership of one group; the group is not synced before it is dropped. Where a panic drops it, it never is: the pool stops.
@@ -122,12 +127,14 @@ impl TxgGroups {
                 stopping: false,
                 last_closed: false,
                 failed: None,
+                stuck: 0,
             }),
             changed: Condvar::new(),
             synced: AtomicU64::new(synced),
             sync_wanted: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             written_anyway: AtomicU64::new(0),
+            urgency: Urgency::default(),
         })
     }
 
@@ -348,7 +355,21 @@ impl TxgGroups {
     pub fn wait_for_room(&self) -> Result<()> {
         let txg = self.open_txg();
         self.write_anyway(txg);
-        self.wait_synced(txg)
+        self.count_stuck(|stuck| stuck + 1);
+        let written = self.wait_synced(txg);
+        self.count_stuck(|stuck| stuck - 1);
+        written
+    }
+
+    fn count_stuck(&self, change: impl FnOnce(usize) -> usize) {
+        let mut state = self.state.lock();
+        state.stuck = change(state.stuck);
+        self.urgency.store(state.stuck > 0, Ordering::Relaxed);
+    }
+
+    /// That of writing a group: can users do nothing before?
+    pub fn urgency(&self) -> Urgency {
+        self.urgency.clone()
     }
 
     /// The newest group that was asked for ([`TxgGroups::kick`]); 0: none.

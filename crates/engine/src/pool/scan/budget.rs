@@ -3,6 +3,7 @@
 use ondisk::scan::ScanFunction;
 
 use super::scans::Scans;
+use crate::host::is_waited_for;
 use crate::pool::layers::Layers;
 use crate::tunables::Parameter;
 use crate::txg::Txg;
@@ -40,8 +41,16 @@ impl<'a> Budget<'a> {
 
     /// Is the piece at its end after so many blocks?
     pub(in crate::pool) fn is_used_up(&self, blocks: u64) -> bool {
-        let passed = self.now_ns().saturating_sub(self.began);
-        blocks >= self.blocks_max || passed >= self.least_ns && (passed >= self.layers.context.tunables.txg_timeout_ns() || self.is_waited_for())
+        blocks >= self.blocks_max || self.passed() >= self.layers.context.tunables.txg_timeout_ns().max(self.least_ns) || self.is_in_the_way()
+    }
+
+    fn passed(&self) -> u64 {
+        self.now_ns().saturating_sub(self.began)
+    }
+
+    /// Can users do nothing before the group is written? Or does somebody wait for it, and the piece has had its least time?
+    pub(in crate::pool) fn is_in_the_way(&self) -> bool {
+        is_waited_for() || self.passed() >= self.least_ns && self.is_waited_for()
     }
 
     /// Somebody waits for the group, or much waits for the next one.

@@ -198,7 +198,8 @@ impl<'a, 'c> Datasets<'a, 'c> {
             self.collector.record.bookmark = BlockBookmarkPhys { objset: dataset.into(), ..at };
             return Ok(false);
         }
-        Ok(true)
+        // The scan goes back into this dataset.
+        Ok(!self.collector.is_cut())
     }
 
     /// What is claimed of an intent log, and not replayed yet.

@@ -9,7 +9,7 @@ use ondisk::scan::{ScanFunction, ScanRecord};
 use super::begin_end_sync::{End, begin, end, is_resilvering, load_running, store};
 use super::budget::Budget;
 use super::caught_up_sync::{defer, is_served, missed_by_spares, needing, note_away};
-use super::collect::Collector;
+use super::collect::{Collector, Places};
 use super::datasets_sync::Datasets;
 use super::window::Window;
 use crate::dmu::SyncTx;
@@ -52,7 +52,7 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
     record.processed += tally.repaired();
     note_wrong(writer, &tally);
     if !is_done {
-        scans.advance(&record, 0, 0, layers.context.host.now_ns());
+        scans.advance(&record, 0, layers.context.host.now_ns());
         return store(layers, &record, tx);
     }
     end(writer, record, End::Complete, tx)
@@ -67,13 +67,13 @@ fn go_through(writer: &GroupWriter, record: ScanRecord, tally: &Arc<ScanTally>, 
         record,
         scans,
         io,
-        window: Window::new(scans.readers(host), host, io, tally.clone()),
+        window: Window::new(scans.readers(host), host, io, tally.clone(), scans.window()),
+        places: Places::default(),
         done: 0,
-        examined: 0,
     };
     let mut datasets = Datasets::new(layers, tx, collector)?;
-    let is_done = datasets.run()?;
-    datasets.collector.finish();
+    let is_walked = datasets.run()?;
+    let is_done = datasets.collector.finish() && is_walked;
     note_away(layers, scans);
     if layers.vdevs.check_complete().is_err() {
         return Ok(None);

@@ -9,6 +9,7 @@ use ondisk::scan::{ScanRecord, ScanState};
 use parking_lot::Mutex;
 
 use super::event::ScanEvent;
+use super::window::BYTES_FIRST;
 use crate::host::HostRef;
 use crate::pool::error_log_sync::Damaged;
 use crate::sync::Executor;
@@ -92,6 +93,8 @@ pub(in crate::pool) struct Scans {
     waited: AtomicU64,
     /// Groups in which a resilver was put off.
     postponed: AtomicU64,
+    /// Bytes that the next window should have; 0: nobody knows.
+    window: AtomicU64,
 }
 
 impl Scans {
@@ -130,11 +133,12 @@ impl Scans {
         self.active.store(true, Ordering::Release);
     }
 
-    /// The record is this now; since the last call so many bytes more were found, and read.
-    pub(super) fn advance(&self, record: &ScanRecord, examined: u64, issued: u64, now_ns: u64) {
+    /// The record is this now; since the last call so many bytes more were read.
+    pub(super) fn advance(&self, record: &ScanRecord, issued: u64, now_ns: u64) {
         if let Some(progress) = &mut self.state.lock().progress {
+            // Fewer than before, where the scan went back.
+            progress.pass_examined = (progress.pass_examined + record.examined).saturating_sub(progress.record.examined);
             progress.record = record.clone();
-            progress.pass_examined += examined;
             progress.pass_issued += issued;
             progress.issued += issued;
             progress.pace.note(now_ns, progress.issued);
@@ -176,6 +180,23 @@ impl Scans {
             seen.clear();
         }
         seen.insert((vdev, offset))
+    }
+
+    /// Blocks of deduplication are read again: a scan has gone back.
+    pub(super) fn forget_seen(&self) {
+        self.state.lock().seen.clear();
+    }
+
+    /// So many bytes the first window of a piece should have.
+    pub(super) fn window(&self) -> u64 {
+        match self.window.load(Ordering::Relaxed) {
+            0 => BYTES_FIRST,
+            bytes => bytes,
+        }
+    }
+
+    pub(super) fn set_window(&self, bytes: u64) {
+        self.window.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether a scan lets what is being freed go first. It does so for a while only: some of it may not be to be had.

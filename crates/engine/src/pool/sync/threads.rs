@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::writer::GroupWriter;
 use crate::error;
-use crate::host::work_in_background;
+use crate::host::{work_at, work_in_background};
 use crate::txg::bug;
 
 /// How many threads are running.
@@ -91,6 +91,7 @@ impl GroupWriter {
     }
 
     fn sync_thread(&self) {
+        let _urgent = work_at(Some(self.layers.context.groups.urgency()));
         while let Some(txg) = self.layers.context.groups.begin_sync() {
             let result = self.sync_group(txg);
             if let Err(error) = &result {

@@ -10,7 +10,7 @@
 //! gigabyte a second there. A disk that turns would miss its place between pieces: there writes stay whole.
 //!
 //! What nobody asked for just now (scrub, rebuild, trim, initialize) is in the *background*: while there is other I/O, and a moment after it, only the floor of
-//! it is under way, and after each the drive *rests* from it ([`super::drive`]), unless somebody waits for its thread.
+//! it is under way, and after each the drive *rests* from it ([`super::drive`]), unless a user waits for its thread.
 //! Limits and floors are tunables, by OpenZFS's names ([`Parameter`]), and may change at any time. A large I/O counts as several.
 //!
 //! A thread that has an I/O waits here for its turn and then makes it itself. Meanwhile it lends its memory ([`disk::Loan`]): whose turn
@@ -69,6 +69,8 @@ const PIECE_BYTES: usize = LARGE as usize * UNIT_BYTES;
 const GROUP_REST: u64 = 3;
 /// Beside durable writes is also what comes so soon after one, in nanoseconds.
 const SOON_NS: u64 = 20_000_000;
+/// How often who rests looks whether somebody waits for him, in nanoseconds.
+const LOOK_NS: u64 = 10_000_000;
 
 /// Most I/Os that are made as one.
 const TOGETHER_MAX: usize = 128;
@@ -302,7 +304,7 @@ impl Queue {
                 // A clock may stand still.
                 rest => {
                     let began = now();
-                    stands_still = self.ended.wait_for(&mut state, Duration::from_nanos(rest)).timed_out().then_some(began);
+                    stands_still = self.ended.wait_for(&mut state, Duration::from_nanos(rest.min(LOOK_NS))).timed_out().then_some(began);
                 }
             }
         }
@@ -368,7 +370,7 @@ impl Queue {
 
     /// So many bytes of an I/O are made at a time just now.
     pub(in crate::vdev) fn piece_bytes(&self, class: Class, now: Clock<'_>) -> usize {
-        if class == Class::AsyncWrite && self.is_beside_durable(now) { PIECE_BYTES } else { usize::MAX }
+        if class == Class::AsyncWrite && self.yields_to_durable(now) { PIECE_BYTES } else { usize::MAX }
     }
 
     fn allowed(&self, class: Class, now: Clock<'_>) -> u32 {
@@ -376,7 +378,8 @@ impl Queue {
         let is_beside = match class {
             // Durable writes are not beside themselves, and the caller of a read waits for it.
             Class::SyncRead | Class::SyncWrite => false,
-            Class::AsyncRead | Class::AsyncWrite => self.is_beside_durable(now),
+            Class::AsyncRead => self.is_beside_durable(now),
+            Class::AsyncWrite => self.yields_to_durable(now),
             _ => self.drive.read().is_used(SOON_NS, now),
         };
         let bound = if is_beside { floor } else { limit };
@@ -388,13 +391,18 @@ impl Queue {
         self.durable.load(Relaxed) > 0 || ended > 0 && now().saturating_sub(ended) < SOON_NS
     }
 
+    /// Does a group let durable writes go first? Not if a user can do nothing before it is written.
+    fn yields_to_durable(&self, now: Clock<'_>) -> bool {
+        self.is_beside_durable(now) && !host::is_waited_for()
+    }
+
     /// How long an I/O of this class has to leave the drive to others still, in nanoseconds. 0: it has the drive now.
     fn rest(&self, state: &State, class: Class, now: Clock<'_>) -> u64 {
-        if class == Class::AsyncWrite && self.is_beside_durable(now) {
+        if class == Class::AsyncWrite && self.yields_to_durable(now) {
             return state.group_rests_until.saturating_sub(now());
         }
         let drive = self.drive.read();
-        // A user that waits for a thread in the background may be the one to which the drive would be left.
+        // A user that waits may be the one to which the drive would be left.
         if !class.is_background() || host::is_waited_for() || !drive.is_used(SOON_NS, now) {
             return 0;
         }
@@ -435,7 +443,7 @@ impl Drop for Turn<'_> {
         if self.counts > 0 {
             let mut state = self.queue.state.lock();
             state.under_way[self.class as usize] -= self.counts;
-            if self.class == Class::AsyncWrite && self.queue.is_beside_durable(self.now) {
+            if self.class == Class::AsyncWrite && self.queue.yields_to_durable(self.now) {
                 let now = (self.now)();
                 state.group_rests_until = now + (now.saturating_sub(self.began) * GROUP_REST).min(SOON_NS);
             }

@@ -95,6 +95,11 @@ impl ScanTally {
         self.lost.load(Ordering::Relaxed)
     }
 
+    /// Blocks that were lost since are looked at again.
+    pub fn set_lost(&self, lost: u64) {
+        self.lost.store(lost, Ordering::Relaxed);
+    }
+
     /// What is not right now; `None`: too much.
     pub fn wrong(&self) -> Option<NotRight> {
         Some(self.wrong.lock().clone()).filter(|wrong| wrong.len() < GROUPS_MAX)
