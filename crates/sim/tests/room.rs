@@ -415,3 +415,43 @@ fn room_that_waits_in_a_pool_at_rest_can_be_used() {
     }
     fs.release_all();
 }
+
+/// Each of many small transactions was taken to need a block of dnodes of its own: PostMark waited a tenth of a second for a group now and then, as all that a pool of some
+/// gigabytes had was promised for 60 MB.
+#[test]
+fn small_changes_of_the_same_file_need_room_once() {
+    let mut rig = pool();
+    let (fs, root) = (file_system(&rig, "tank"), Credentials::root());
+    let stat = make(&fs, "f", &root).unwrap();
+    rig.sync();
+    let groups = rig.pool().engine().context.groups.clone();
+    let synced = groups.synced_txg();
+    for number in 0..20_000_u64 {
+        fs.write(stat.inode, WriteMode::At(number % 4000), b"x", &root).unwrap();
+    }
+    assert_eq!((groups.synced_txg(), groups.wanted_txg() <= synced), (synced, true), "groups were written to learn what is used");
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "small changes");
+}
+
+/// Writers found all that is left promised at once, and waited for a whole group: now it is written before.
+#[test]
+fn a_pool_of_which_much_is_promised_writes_its_group() {
+    let mut rig = pool();
+    let (fs, root) = (file_system(&rig, "tank"), Credentials::root());
+    let stat = make(&fs, "f", &root).unwrap();
+    let groups = rig.pool().engine().context.groups.clone();
+    let open = groups.open_txg();
+    assert!(groups.wanted_txg() < open);
+    let mut written = 0;
+    while groups.wanted_txg() < open {
+        fs.write(stat.inode, WriteMode::At(written), &contents(written, PIECE, 0), &root).unwrap();
+        written += PIECE as u64;
+        assert!(written < POOL_BYTES / 6, "no group is wanted; at a fourth one is waited for");
+    }
+    assert!(written > 8 << 20, "after {written} bytes");
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "a group that is wanted early");
+}

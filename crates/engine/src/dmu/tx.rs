@@ -169,9 +169,6 @@ enum Hold<'a> {
     Whole(&'a Whole),
 }
 
-/// What any change dirties besides the blocks that are counted: a dnode, what leads to it.
-pub(super) const UNCOUNTED_BYTES: u64 = 16 << 10;
-
 impl Drop for OpenTx<'_> {
     fn drop(&mut self) {
         let dirtied = self.tx.dirtied.load(Ordering::Relaxed);
@@ -180,7 +177,7 @@ impl Drop for OpenTx<'_> {
             bytes => self.owner.will_free(self.tx.txg, bytes),
         }
         match &self.hold {
-            Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, dirtied + UNCOUNTED_BYTES),
+            Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, dirtied),
             // The whole settles.
             Hold::Whole(whole) => whole.note_dirtied(dirtied),
         }

@@ -184,6 +184,7 @@ impl Room {
             check_quota(dir, used, promised, limit, beyond).map_err(for_now)?;
         }
         if dir.is_root() {
+            self.keep_known(used, promised.saturating_mul(PIECES_FACTOR), self.usable_space(SpaceCheck::Normal), txg);
             self.check_pool(dir, used, promised, bytes, SpaceCheck::Normal).map_err(for_now)?;
         }
         let wanted = bytes.saturating_sub(share.paid) as i64;
