@@ -135,7 +135,7 @@ fn lacking(layers: &Layers, coverage: &Coverage) -> BTreeSet<u64> {
 pub(super) fn settle(writer: &GroupWriter, record: &ScanRecord, tx: &SyncTx<'_>) -> Result<bool> {
     let layers = writer.layers();
     let needing = needing(layers);
-    // Invariant 2.
+    // Invariant 3.
     layers.context.io.flush()?;
     let coverage = writer.scans().coverage(|coverage| coverage.clone());
     let (mut again, mut changed) = (false, false);

@@ -11,7 +11,8 @@
 //! lasts as long as nobody waits for the group, and a moment at the least.
 //!
 //! Blocks are found in the order of the tree, and read in that of the disks: a *window* of them is sorted, and several threads read it
-//! while the next one is being found.
+//! while the next one is being found. What of a window is not begun with when somebody waits for the group is not read: the record goes back to the place where the window
+//! began, if that is in the same dataset and behind the place where the piece began.
 //!
 //! # Why a resilver is complete
 //! It covers the groups that were missed before it began. A block of such a group that is in use stays where it is, in a tree that is walked, until it is freed. What a device
@@ -23,7 +24,8 @@
 //!
 //! # Invariants
 //! 1. Between groups the record on disk is the truth; [`Scans`] has what is shown, and whether there is something to do.
-//! 2. A dirty time log is only made shorter after what was written instead has been flushed.
+//! 2. The place in the record is before every block that was found and not read.
+//! 3. A dirty time log is only made shorter after what was written instead has been flushed.
 
 use std::sync::Arc;
 
