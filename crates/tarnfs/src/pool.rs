@@ -23,7 +23,7 @@ use engine::sync::insert_weak;
 use engine::tunables::Tunables;
 use engine::vdev::{Bias, DraidColumns, NewLeaf, NewTop};
 use engine::zil::{Replayed, Zil};
-use engine::bail;
+use engine::{bail, error};
 use ondisk::acl::{InheritRule, ModeRule};
 use ondisk::feature::Feature;
 use ondisk::objset::ObjsetType;
@@ -529,15 +529,8 @@ impl Pool {
     }
 
     pub(crate) fn refuse_if_used(&self, name: &str) -> Result<()> {
-        let object = self.engine.dsl.open_dataset(name)?.object;
-        // On a busy machine somebody who only passes through may have it for a moment longer.
-        for _ in 0..PASSERS_TRIES {
-            if self.file_systems.lock().get(&object).is_none_or(|fs| fs.strong_count() == 0) {
-                return Ok(());
-            }
-            self.engine.context.host.sleep(PASSERS_PAUSE);
-        }
-        bail!(Busy, "{name} is in use");
+        let dataset = self.engine.dsl.open_dataset(name)?;
+        self.unless_used(name, &dataset, || Some(()))
     }
 
     /// Has nobody open a file system or volume until what is returned goes. See [`OwnedHead::settle`].
@@ -547,12 +540,22 @@ impl Pool {
     pub(crate) fn own_head(self: &Arc<Self>, name: &str) -> Result<OwnedHead> {
         let dataset = self.engine.dsl.open_dataset(name)?;
         let object = dataset.object;
-        let open = self.file_systems.lock();
-        let is_used = dataset.is_inconsistent() || open.get(&object).is_some_and(|fs| fs.strong_count() > 0);
-        if is_used || !self.owned.lock().insert(object) {
-            bail!(Busy, "{name} is in use");
+        let own = || (!dataset.is_inconsistent() && self.owned.lock().insert(object)).then(|| OwnedHead { pool: self.clone(), object });
+        self.unless_used(name, &dataset, own)
+    }
+
+    /// What `act` returns, during which nobody opens the dataset; `None` of it: it is in use after all.
+    fn unless_used<T>(&self, name: &str, dataset: &Dataset, act: impl FnOnce() -> Option<T>) -> Result<T> {
+        // On a busy machine somebody who only passes through may have it for a moment longer.
+        for _ in 0..PASSERS_TRIES {
+            let open = self.file_systems.lock();
+            if open.get(&dataset.object).is_none_or(|fs| fs.strong_count() == 0) {
+                return act().ok_or_else(|| error!(Busy, "{name} is in use"));
+            }
+            drop(open);
+            self.engine.context.host.sleep(PASSERS_PAUSE);
         }
-        Ok(OwnedHead { pool: self.clone(), object })
+        bail!(Busy, "{name} is in use");
     }
 
     /// Takes snapshots by their full names, all at the same moment, and waits until they are on disk.
@@ -632,7 +635,7 @@ impl Pool {
     }
 }
 
-/// A thread that passes through a file system which is to be destroyed, rolled back or upgraded is waited for so often, each time so long.
+/// A thread that passes through a file system which is to be destroyed, rolled back, upgraded or sent itself is waited for so often, each time so long.
 const PASSERS_TRIES: u32 = 50;
 const PASSERS_PAUSE: Duration = Duration::from_millis(10);
 
@@ -797,6 +800,35 @@ mod tests {
         assert_eq!(names(&fs), [true, false, false]);
         drop(fs);
         assert!(pool.check(true, &|_| ()).unwrap().is_clean());
+        pool.export().unwrap();
+    }
+
+    /// A thread that passes through a file system is waited for, whatever is about to happen to it; one that stays is in the way.
+    #[test]
+    fn passers_are_waited_for() {
+        let disk = Arc::new(disk::MemDisk::new("passed", 128 << 20));
+        let top = NewTop { leaves: vec![NewLeaf { disk, path: "/passed".into(), whole_disk: false }], ashift: Some(12), ..NewTop::default() };
+        let pool = Pool::create_on("tank", vec![top], CreateOptions::default(), RealHost::shared()).unwrap();
+        pool.create_file_system("tank/a", Vec::new()).unwrap();
+        let while_passed = |act: &dyn Fn()| {
+            let passing = pool.file_system("tank/a").unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    engine::host::Host::sleep(&RealHost, Duration::from_millis(100));
+                    drop(passing);
+                });
+                act();
+            });
+        };
+        while_passed(&|| pool.refuse_if_used("tank/a").unwrap());
+        while_passed(&|| drop(pool.own_head("tank/a").unwrap()));
+        let owned = pool.own_head("tank/a").unwrap();
+        let kinds = || [pool.own_head("tank/a").err(), pool.file_system("tank/a").err()].map(|error| error.map(|error| error.kind()));
+        assert_eq!(kinds(), [Some(ErrorKind::Busy); 2], "it is sent");
+        drop(owned);
+        let stays = pool.file_system("tank/a").unwrap();
+        assert_eq!(pool.own_head("tank/a").err().map(|error| error.kind()), Some(ErrorKind::Busy));
+        drop(stays);
         pool.export().unwrap();
     }
 
