@@ -117,18 +117,23 @@ impl BlockIo {
         if depth > DEPTH_MAX {
             bail!(Corrupt, "block {at}: gang block of more than {DEPTH_MAX} levels");
         }
+        let mut lost = None;
         for piece in self.gang_pieces(pointer, at, intent)? {
             *pieces += 1;
             if contents.len() + piece.physical_size as usize > wanted || *pieces > ALL_PIECES_MAX {
                 bail!(Corrupt, "block {at}: gang block of more than {wanted} bytes");
             }
-            if piece.is_gang() {
-                self.read_pieces(&piece, at, intent, depth + 1, pieces, wanted, contents)?;
-            } else {
-                contents.extend_from_slice(&self.read_plain(&piece, at, intent)?);
+            let read = match piece.is_gang() {
+                true => self.read_pieces(&piece, at, intent, depth + 1, pieces, wanted, contents),
+                false => self.read_plain(&piece, at, intent).map(|bytes| contents.extend_from_slice(&bytes)),
+            };
+            match read {
+                // A scan makes right what it can of the others.
+                Err(error) if matches!(intent, Intent::Scan(_)) => drop(lost.get_or_insert(error)),
+                read => read?,
             }
         }
-        Ok(())
+        lost.map_or(Ok(()), Err)
     }
 
     /// Frees the pieces of a gang block, but not its header. If that cannot be read, nobody knows where they are: they are leaked.
