@@ -253,6 +253,38 @@ mod tests {
         assert_eq!(Executor::inline().map(vec![1, 2, 3], |number| number * 2), [2, 4, 6]);
     }
 
+    /// A user may come to wait for the work while it is done; what the helpers do afterwards nobody waits for.
+    #[test]
+    fn helpers_are_as_urgent_as_the_work() {
+        let executor = Executor::new(&RealHost::shared(), "test", 2);
+        let (asked, urgency) = (Arc::new(Mutex::new(Vec::new())), Urgency::default());
+        let ask = |asked: &Arc<Mutex<Vec<bool>>>| {
+            let asked = Arc::clone(asked);
+            move || asked.lock().push(crate::host::is_waited_for())
+        };
+        let lend = |asked: &Arc<Mutex<Vec<bool>>>| {
+            let count = asked.lock().len();
+            let lent = executor.lend(1, ask(asked));
+            while asked.lock().len() == count {
+                std::thread::yield_now();
+            }
+            lent.finish();
+        };
+        {
+            let _urgent = work_at(Some(urgency.clone()));
+            lend(&asked);
+            urgency.store(true, Ordering::Relaxed);
+            lend(&asked);
+            let inner = work_at(None);
+            assert!(!crate::host::is_waited_for());
+            drop(inner);
+            assert!(crate::host::is_waited_for());
+        }
+        (0..4).for_each(|_| lend(&asked));
+        assert_eq!(*asked.lock(), [false, true, false, false, false, false]);
+        assert!(urgency.load(Ordering::Relaxed) && !crate::host::is_waited_for());
+    }
+
     #[test]
     fn a_full_queue_refuses() {
         let executor = Executor::new(&RealHost::shared(), "test", 1);

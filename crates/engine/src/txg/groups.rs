@@ -470,6 +470,30 @@ mod tests {
         assert_eq!(groups.hold_unless(&suspended).unwrap().txg(), txg + 1);
     }
 
+    /// Users that have no room are such until each has the group that it waits for, or that cannot be had.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn a_group_is_urgent_while_users_have_no_room() {
+        let groups = TxgGroups::new(4);
+        let is_urgent = || groups.urgency().load(Ordering::Relaxed);
+        let user = || { let groups = groups.clone(); std::thread::spawn(move || groups.wait_for_room()) };
+        let until_stuck = |count: usize| while groups.state.lock().stuck != count {
+            std::thread::yield_now();
+        };
+        assert!(!is_urgent());
+        let first = user();
+        until_stuck(1);
+        let (txg, second) = (groups.quiesce(), user());
+        until_stuck(2);
+        assert!(is_urgent() && groups.is_written_anyway(txg + 1));
+        assert_eq!(groups.begin_sync(), Some(txg));
+        groups.end_sync(txg, Ok(()));
+        first.join().unwrap().unwrap();
+        assert!(is_urgent() && groups.state.lock().stuck == 1, "the second waits for the next one");
+        groups.fail(error!(Io, "the disk is gone"));
+        assert!(second.join().unwrap().is_err() && !is_urgent());
+    }
+
     /// Everybody waited for the thread that closes groups to be scheduled, beside a group that keeps all processors busy.
     #[test]
     #[allow(clippy::disallowed_methods)] // this test is about threads

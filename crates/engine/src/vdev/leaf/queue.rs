@@ -527,6 +527,36 @@ mod tests {
         piece();
     }
 
+    /// A user that has no room before the group is written waits for it, and so do durable writes of others.
+    #[test]
+    fn a_group_that_a_user_needs_does_not_rest() {
+        let queue = Queue::default();
+        let time = AtomicU64::new(1_000_000_000);
+        let now = || time.load(Relaxed);
+        let group = || queue.try_enter(&wanted(Class::AsyncWrite, 1 << 17), &now);
+        let piece = || {
+            let turn = group().expect("it may go");
+            time.fetch_add(1_000_000, Relaxed);
+            drop(turn);
+        };
+        drop(queue.enter(&wanted(Class::SyncWrite, 4096), &now));
+        piece();
+        assert!(group().is_none(), "it rests");
+        assert_eq!(queue.piece_bytes(Class::AsyncWrite, &now), PIECE_BYTES);
+        let urgency = host::Urgency::default();
+        let urgent = host::work_at(Some(urgency.clone()));
+        assert!(group().is_none(), "nobody needs it yet");
+        urgency.store(true, Relaxed);
+        piece();
+        piece();
+        assert_eq!(queue.piece_bytes(Class::AsyncWrite, &now), usize::MAX);
+        drop(urgent);
+        time.fetch_add(SOON_NS, Relaxed);
+        drop(queue.enter(&wanted(Class::SyncWrite, 4096), &now));
+        piece();
+        assert!(group().is_none(), "it rests again");
+    }
+
     /// A scrub took the half of what readers did, and of what writers of a log did nine tenths.
     #[test]
     fn background_io_lets_the_device_go_beside_others() {

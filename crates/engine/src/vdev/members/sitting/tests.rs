@@ -199,6 +199,30 @@ fn devices_that_are_as_fast_as_each_other_are_left_alone() {
     }
 }
 
+/// Slow for some seconds, as fast as the others for some, again and again: readers wait for it some seconds of each ten minutes.
+#[test]
+fn a_device_that_is_slow_now_and_then_is_seldom_tried() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    for phase_ns in [3_000_000_000, 700_000_000, 20_000_000_000] {
+        let rig = Rig::new(8);
+        rig.top.set_autosit(true);
+        let (mut waited, mut changes, mut before) = (0, 0, vec![]);
+        while rig.clock.now_ns() < HOUR_NS {
+            rig.slow_down(5, if rig.clock.now_ns() / phase_ns % 2 == 0 { 100 } else { 1 });
+            waited += u64::from(rig.read() >= 50 * FAST_NS);
+            let sitting = rig.sitting();
+            assert!(sitting.is_empty() || sitting == [5], "{sitting:?}");
+            changes += u64::from(std::mem::replace(&mut before, sitting.clone()) != sitting);
+            rig.clock.0.fetch_add(200_000_000, Relaxed);
+        }
+        let sat_out = rig.top.leaves()[5].traffic.sat_out();
+        assert!((3..=6).contains(&sat_out) && changes <= 2 * sat_out, "{phase_ns}: {sat_out} times, {changes} changes");
+        assert!(waited <= 40 * sat_out, "{phase_ns}: {waited} rounds of readers waited");
+        let all = |number: usize| (rig.top.leaves()[number].traffic.sat_out(), rig.top.leaves()[number].traffic.slow());
+        assert_eq!((all(5), all(4)), ((sat_out, sat_out), (0, 0)), "each is counted once");
+    }
+}
+
 #[test]
 fn an_administrator_leaves_devices_out_as_far_as_there_is_parity() {
     let rig = Rig::new(6);
