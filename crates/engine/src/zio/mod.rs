@@ -55,7 +55,7 @@ pub use leaf_io::{read_range, write_range, write_range_durable};
 pub use log::LogRoom;
 pub use lost::LostBlocks;
 pub use stages::sealed::{RawBlock, Seal};
-pub use read::{NotRight, Run, ScanTally, WhileThere, WrongCopy};
+pub use read::{NotRight, Run, ScanTally, Tallied, WhileThere, WrongCopy};
 
 /// Which block of which object this is: for error messages and for the verifier of some checksums.
 #[doc(alias = "zbookmark_phys")]

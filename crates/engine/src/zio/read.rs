@@ -24,7 +24,7 @@ mod run;
 mod scan;
 
 pub use run::Run;
-pub use scan::{NotRight, ScanTally};
+pub use scan::{NotRight, ScanTally, Tallied};
 use scan::is_log_block;
 
 /// Calls what it is given if the block is still there, and keeps it from being freed meanwhile.

@@ -41,10 +41,16 @@ impl<'a> Budget<'a> {
 
     /// Is the piece at its end after so many blocks?
     pub(in crate::pool) fn is_used_up(&self, blocks: u64) -> bool {
-        blocks >= self.blocks_max || self.passed() >= self.layers.context.tunables.txg_timeout_ns().max(self.least_ns) || self.is_in_the_way()
+        self.is_over(blocks) || self.is_in_the_way()
     }
 
-    fn passed(&self) -> u64 {
+    /// Is it, whether somebody waits or not?
+    pub(in crate::pool) fn is_over(&self, blocks: u64) -> bool {
+        blocks >= self.blocks_max || self.passed() >= self.layers.context.tunables.txg_timeout_ns().max(self.least_ns)
+    }
+
+    /// How long the piece has lasted, in nanoseconds.
+    pub(in crate::pool) fn passed(&self) -> u64 {
         self.now_ns().saturating_sub(self.began)
     }
 

@@ -8,7 +8,7 @@ use ondisk::dnode::DNODES_PER_BLOCK;
 use ondisk::scan::{ScanFunction, ScanRecord};
 
 use super::budget::Budget;
-use super::scans::Scans;
+use super::scans::{READERS, Scans};
 use super::window::{Ending, Read, Window};
 use crate::dsl::{SPILL_BLOCK, Visited};
 use crate::host::is_waited_for;
@@ -27,12 +27,14 @@ struct Place {
     skipped: u64,
 }
 
-/// Where windows begin.
+/// Where windows begin, of the dataset that the scan is in.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// The first place of the piece,
+    /// Where the record said that the piece begins,
+    begin: BlockBookmarkPhys,
+    /// and its first place: the block of dnodes above that one is visited once more.
     first: Option<Bookmark>,
-    /// the last one that the scan came to,
+    /// The last one that the scan came to,
     last: Option<Place>,
     /// the last before the first block of what was found since,
     found: Option<Place>,
@@ -40,6 +42,20 @@ pub(super) struct Places {
     read: Option<Place>,
     /// What is left was put off.
     is_cut: bool,
+}
+
+impl Places {
+    /// Those of a piece that goes on there.
+    pub(super) fn after(begin: BlockBookmarkPhys) -> Self {
+        Places { begin, ..Places::default() }
+    }
+
+    /// Does the piece begin there? Going back there it would have done nothing.
+    fn is_begin(&self, at: &Bookmark) -> bool {
+        let Bookmark { objset, object, block, .. } = *at;
+        let begin = (self.begin.objset.get(), self.begin.object.get(), self.begin.block.get());
+        Some(*at) == self.first || (objset, object, block) == begin
+    }
 }
 
 /// Takes blocks, and has those read that need it.
@@ -75,12 +91,27 @@ impl Collector<'_> {
 
     /// Is the piece over? Not before something is done, so that each group makes some progress.
     pub(super) fn is_over(&self) -> bool {
-        self.places.is_cut || self.done > 0 && self.budget.is_used_up(self.done)
+        let is_used_up = || self.budget.is_over(self.done) || self.budget.is_in_the_way() && !self.is_little();
+        self.places.is_cut || self.done > 0 && is_used_up()
+    }
+
+    /// Where users can do nothing before the group is written: so few blocks take about as long as one does, as they are read at the same time. If there always are such users,
+    /// the scan comes to its end as much sooner.
+    fn is_little(&self) -> bool {
+        is_waited_for() && self.window.blocks() < READERS && self.budget.passed() < WINDOW_STUCK_NS
+    }
+
+    /// A dataset is looked at, perhaps one that was before, for other groups: to what is found elsewhere the scan cannot go back.
+    pub(super) fn enter_dataset(&mut self) {
+        (self.places.last, self.places.found, self.places.read) = (None, None, None);
     }
 
     #[doc(alias = "dsl_scan_scrub_cb")]
     pub(super) fn examine(&mut self, pointer: &BlkPtr, at: Bookmark) {
         let Ok(BlockPointer::Data(data)) = pointer.decode() else { return };
+        if self.places.is_cut {
+            return;
+        }
         let allocated = data.dvas().iter().map(|dva| dva.allocated).sum::<u64>();
         let (birth, record) = (data.physical_birth, &mut self.record);
         if birth > record.dataset_max_txg {
@@ -98,10 +129,10 @@ impl Collector<'_> {
             record.skipped += allocated;
             return;
         }
-        if self.window.is_empty() {
+        if self.window.blocks() == 0 {
             self.places.found = self.places.last;
         }
-        if !self.places.is_cut && self.window.add(pointer, at, allocated) {
+        if self.window.add(pointer, at, allocated) {
             self.turn();
         }
     }
@@ -137,7 +168,7 @@ impl Collector<'_> {
     /// Waits until everything that was found is read, or put off. `false`: some was put off, and the record says where the scan goes on.
     pub(super) fn finish(&mut self) -> bool {
         self.read();
-        if !self.places.is_cut && !self.window.is_empty() {
+        if !self.places.is_cut && self.window.blocks() > 0 {
             self.places.read = self.places.found;
             if self.is_near(self.places.read) && self.budget.is_in_the_way() {
                 self.places.is_cut = true;
@@ -156,7 +187,7 @@ impl Collector<'_> {
     /// Can the scan go back there? Not out of a dataset, as what comes after it is noted on disk when it is left; nor to where the piece began, so that each
     /// piece makes some progress.
     fn is_near(&self, place: Option<Place>) -> bool {
-        place.is_some_and(|place| place.at.objset == self.record.dataset() && Some(place.at) != self.places.first)
+        place.is_some_and(|place| place.at.objset == self.record.dataset() && !self.places.is_begin(&place.at))
     }
 
     /// Was what is left of this piece put off?
@@ -165,12 +196,12 @@ impl Collector<'_> {
     }
 
     fn go_back(&mut self) {
-        self.window.forget();
+        self.window.forget(|block| self.scans.forget_seen(block));
         let Some(place) = self.places.read else { return };
         (self.record.examined, self.record.skipped) = (place.examined, place.skipped);
         let Bookmark { objset, object, block, .. } = place.at;
         self.record.bookmark = BlockBookmarkPhys { objset: objset.into(), object: object.into(), level: 0.into(), block: block.into() };
-        self.scans.forget_seen();
+        self.scans.note_cut();
         self.tell(0);
     }
 

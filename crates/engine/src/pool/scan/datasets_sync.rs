@@ -140,6 +140,7 @@ impl<'a, 'c> Datasets<'a, 'c> {
     #[doc(alias = "dsl_scan_visitds")]
     fn visit(&mut self, dataset: u64) -> Result<bool> {
         let Some(phys) = self.record_of(dataset)? else { return Ok(true) };
+        self.collector.enter_dataset();
         if self.collector.record.dataset_min_txg >= self.collector.record.max_txg {
             // All that it and its successors have is too young.
             return Ok(true);

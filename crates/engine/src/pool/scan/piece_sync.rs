@@ -64,11 +64,11 @@ fn go_through(writer: &GroupWriter, record: ScanRecord, tally: &Arc<ScanTally>, 
     let (host, io) = (&layers.context.host, &layers.context.io);
     let collector = Collector {
         budget: Budget::new(layers, scans, tx.txg(), record.function),
+        places: Places::after(record.bookmark),
         record,
         scans,
         io,
         window: Window::new(scans.readers(host), host, io, tally.clone(), scans.window()),
-        places: Places::default(),
         done: 0,
     };
     let mut datasets = Datasets::new(layers, tx, collector)?;
@@ -76,6 +76,7 @@ fn go_through(writer: &GroupWriter, record: ScanRecord, tally: &Arc<ScanTally>, 
     let is_done = datasets.collector.finish() && is_walked;
     note_away(layers, scans);
     if layers.vdevs.check_complete().is_err() {
+        scans.forget_all_seen();
         return Ok(None);
     }
     Ok(Some((datasets.collector.record, is_done)))

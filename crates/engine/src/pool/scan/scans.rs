@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use ondisk::blkptr::DataPointer;
 use ondisk::error_scrub::ErrorScrubRecord;
 use ondisk::scan::{ScanRecord, ScanState};
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use crate::sync::Executor;
 use crate::zio::NotRight;
 
 /// Threads that read for scans: as many reads as a few devices are given at a time.
-const READERS: usize = 8;
+pub(super) const READERS: usize = 8;
 /// A resilver is put off for so many groups: as many as may be open when a device comes back.
 const POSTPONED_MAX: u64 = 4;
 /// A scan waits for frees in so many groups.
@@ -44,6 +45,8 @@ pub struct ScanProgress {
     pub spent_paused: u64,
     /// How fast it has been lately.
     pub pace: Pace,
+    /// How often it went back, as users waited for the group, since the pool was imported or the scan begun.
+    pub cut: u64,
 }
 
 /// What a scan has to know to say, at its end, what devices have caught up with.
@@ -108,6 +111,7 @@ impl Scans {
             pause_time: if record.is_paused() { now } else { 0 },
             spent_paused: 0,
             pace: Pace::default(),
+            cut: 0,
             record,
         });
         self.active.store(is_active, Ordering::Release);
@@ -124,6 +128,7 @@ impl Scans {
             pause_time: 0,
             spent_paused: 0,
             pace: Pace::default(),
+            cut: 0,
             record: record.clone(),
         });
         self.postponed.store(0, Ordering::Relaxed);
@@ -182,9 +187,21 @@ impl Scans {
         seen.insert((vdev, offset))
     }
 
-    /// Blocks of deduplication are read again: a scan has gone back.
-    pub(super) fn forget_seen(&self) {
+    /// A block was not read after all: a scan has gone back.
+    pub(super) fn forget_seen(&self, block: &DataPointer) {
+        if let Some(dva) = block.dvas().first().filter(|_| block.dedup) {
+            self.state.lock().seen.remove(&(dva.vdev, dva.offset));
+        }
+    }
+
+    /// What was read does not count.
+    pub(super) fn forget_all_seen(&self) {
         self.state.lock().seen.clear();
+    }
+
+    /// What was left of a window was put off.
+    pub(super) fn note_cut(&self) {
+        self.state.lock().progress.iter_mut().for_each(|progress| progress.cut += 1);
     }
 
     /// So many bytes the first window of a piece should have.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ondisk::blkptr::{BlkPtr, BlockPointer};
+use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
 use parking_lot::{Condvar, Mutex};
 
 use crate::host::{self, HostRef, Urgency};
 use crate::sync::{Executor, Lent};
-use crate::zio::{BlockIo, Bookmark, ScanTally};
+use crate::zio::{BlockIo, Bookmark, ScanTally, Tallied};
 
 /// Most blocks of a window: some 190 bytes each.
 const BLOCKS_MAX: usize = 1 << 16;
@@ -106,6 +106,8 @@ pub(super) struct Window<'a> {
     /// A window has so many bytes: as many as are read in the time that it should take.
     bytes_wanted: u64,
     running: Option<Running>,
+    /// What was not read to its end.
+    cut: Option<Arc<Batch>>,
 }
 
 struct Running {
@@ -113,8 +115,8 @@ struct Running {
     helpers: Lent<Step>,
     bytes: u64,
     began: u64,
-    /// Blocks that were lost before.
-    lost: u64,
+    /// What was done before.
+    before: Tallied,
 }
 
 /// How the reading of a window ends.
@@ -138,7 +140,7 @@ pub(super) enum Read {
 impl<'a> Window<'a> {
     /// The first one has so many bytes.
     pub(super) fn new(readers: &'a Executor, host: &'a HostRef, io: &'a Arc<BlockIo>, tally: Arc<ScanTally>, bytes_wanted: u64) -> Self {
-        Window { readers, host, io, tally, found: Vec::new(), bytes: 0, bytes_wanted: bytes_wanted.clamp(BYTES_MIN, BYTES_FIRST), running: None }
+        Window { readers, host, io, tally, found: Vec::new(), bytes: 0, bytes_wanted: bytes_wanted.clamp(BYTES_MIN, BYTES_FIRST), running: None, cut: None }
     }
 
     /// The next one should have so many bytes.
@@ -146,9 +148,9 @@ impl<'a> Window<'a> {
         self.bytes_wanted
     }
 
-    /// Has nothing been found since the last turn?
-    pub(super) fn is_empty(&self) -> bool {
-        self.found.is_empty()
+    /// How many blocks have been found since the last turn.
+    pub(super) fn blocks(&self) -> usize {
+        self.found.len()
     }
 
     /// A block is to be read. `true`: the window is full, and [`Window::turn`] is due.
@@ -174,7 +176,7 @@ impl<'a> Window<'a> {
         let helping = batch.clone();
         let step: Step = Box::new(move || helping.work());
         let bytes = std::mem::take(&mut self.bytes);
-        self.running = Some(Running { helpers: self.readers.lend(self.readers.workers(), step), batch, bytes, began: self.host.now_ns(), lost: self.tally.lost() });
+        self.running = Some(Running { helpers: self.readers.lend(self.readers.workers(), step), batch, bytes, began: self.host.now_ns(), before: self.tally.now() });
     }
 
     /// Waits for what is being read, which leaves devices to nobody once somebody waits for the group.
@@ -195,14 +197,22 @@ impl<'a> Window<'a> {
         // At once as little as is read while others use the devices: the group does not end before.
         self.bytes_wanted = u64::try_from(wanted).unwrap_or(BYTES_MAX).min(most).clamp(BYTES_MIN, BYTES_MAX);
         if !is_whole {
-            self.tally.set_lost(running.lost);
+            self.tally.go_back(running.before);
+            self.cut = Some(running.batch);
             return Read::Cut;
         }
         Read::Whole(running.bytes)
     }
 
-    /// What was found is not read.
-    pub(super) fn forget(&mut self) {
+    /// What was found, or not read to its end, is not read; `each` is told of each block.
+    pub(super) fn forget(&mut self, each: impl Fn(&DataPointer)) {
+        let cut = self.cut.take();
+        let blocks = cut.iter().flat_map(|batch| &batch.blocks).chain(&self.found);
+        blocks.filter_map(|found| found.pointer.decode().ok()).for_each(|block| {
+            if let BlockPointer::Data(data) = block {
+                each(&data);
+            }
+        });
         self.found.clear();
         self.bytes = 0;
     }

@@ -34,6 +34,13 @@ pub struct ScanTally {
     wrong: Mutex<NotRight>,
 }
 
+/// What a scan had done at some moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tallied {
+    repaired: u64,
+    lost: u64,
+}
+
 /// The groups of blocks of which not all is right after a scan.
 #[derive(Debug, Clone, Default)]
 pub struct NotRight {
@@ -95,9 +102,18 @@ impl ScanTally {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Blocks that were lost since are looked at again.
-    pub fn set_lost(&self, lost: u64) {
-        self.lost.store(lost, Ordering::Relaxed);
+    /// What was done until now.
+    pub fn now(&self) -> Tallied {
+        Tallied { repaired: self.repaired(), lost: self.lost() }
+    }
+
+    /// Blocks that were looked at since are looked at again: what nobody has is found once more, and devices are once more given what they missed. What a scrub has repaired
+    /// stays so.
+    pub fn go_back(&self, before: Tallied) {
+        self.lost.store(before.lost, Ordering::Relaxed);
+        if !self.reads_all {
+            self.repaired.store(before.repaired, Ordering::Relaxed);
+        }
     }
 
     /// What is not right now; `None`: too much.

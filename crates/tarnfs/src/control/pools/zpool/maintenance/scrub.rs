@@ -59,6 +59,7 @@ pub(in crate::control::pools) fn last_scan(pool: &Pool) -> Result<Option<ScanSta
             pause_time: if record.is_paused() { record.start_time } else { 0 },
             spent_paused: 0,
             pace: ScanPace::default(),
+            cut: 0,
             record,
         })
     }))
