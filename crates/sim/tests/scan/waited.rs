@@ -12,7 +12,7 @@ use tarnfs::{CreateOptions, SetAttributes};
 
 use super::*;
 
-/// A scan is over sooner, whoever waits.
+/// All scans are over sooner.
 const MOST: Duration = Duration::from_secs(60);
 /// A read takes so long while it is scanned, in microseconds.
 const TAKES_US: u64 = 3000;
