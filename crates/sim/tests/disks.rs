@@ -75,7 +75,7 @@ fn within_the_redundancy_nothing_is_lost() {
 #[test]
 fn stories_that_once_ended_badly() {
     let mut sum = Tally::default();
-    for seed in [700_156, 700_696, 1_000_095, 1_000_642] {
+    for seed in [700_156, 700_696, 1_000_095, 1_000_642, 1_200_778, 1_200_846] {
         round(seed, &mut sum).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

@@ -16,7 +16,7 @@ use ondisk::dva::Dva;
 use super::devices::BlockDevice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Executor;
-use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Verdict};
+use crate::vdev::map::{Answer, Ask, Content, Position, Reading, Side, Verdict};
 use crate::vdev::{Class, IoMap, LeafId, View};
 use crate::{bail, error};
 
@@ -175,8 +175,10 @@ impl PlaceRead {
     /// Writes what is right over what a side has, and returns how many bytes that was.
     pub(super) fn repair(&self, damage: &Damage, right: &[u8]) -> Result<u64> {
         let bytes = self.map.bytes_of(damage.at.row, damage.at.column, right);
-        let (_, side) = self.map.at(damage.at);
-        self.device.write_leaf(side.leaf, Class::AsyncWrite, side.offset, &[&bytes])?;
+        let (column, side) = self.map.at(damage.at);
+        for Side { leaf, offset, .. } in [side].into_iter().chain(self.map.moved_to(column)) {
+            self.device.write_leaf(leaf, Class::AsyncWrite, offset, &[&bytes])?;
+        }
         Ok(bytes.len() as u64)
     }
 }

@@ -140,10 +140,11 @@ impl Layout {
                 let narrow = Narrow { width, children: children.len() as u64, parity, ashift: self.ashift };
                 let found = narrow.rows(offset, length, reflow);
                 let mut rows: Vec<Row> = found.rows.into_iter().map(|parts| self.row(children, None, parts)).collect();
+                let mut moved: Vec<Row> = found.shadows.into_iter().map(|parts| self.shadow(children, parts)).collect();
                 if writes {
-                    rows.extend(found.shadows.into_iter().map(|parts| self.shadow(children, parts)));
+                    rows.append(&mut moved);
                 }
-                IoMap { rows, length, widths: (widths.first()..=children.len() as u64).rev().collect(), ..IoMap::default() }
+                IoMap { rows, length, widths: (widths.first()..=children.len() as u64).rev().collect(), moved, ..IoMap::default() }
             }
             Form::Draid(draid, children, _) => {
                 let rows = draid.rows(offset, length).into_iter();

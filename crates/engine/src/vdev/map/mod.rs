@@ -189,6 +189,8 @@ pub struct IoMap {
     pub length: usize,
     /// Of how many children sectors may have been damaged together, most first; none: columns are damaged as they are.
     pub widths: Vec<u64>,
+    /// Where columns of a read have been moved to, of which no uberblock says so yet: a repair goes there, too.
+    pub moved: Vec<Row>,
     /// What the I/O is of stays where it is while this is there.
     pub hold: Hold,
 }
@@ -206,6 +208,7 @@ impl IoMap {
         let start = self.length;
         self.length += other.length;
         self.hold.append(other.hold);
+        self.moved.extend(other.moved);
         self.rows.extend(other.rows.into_iter().map(|mut row| {
             for column in &mut row.columns {
                 if let Content::Data(range) = &mut column.content {
@@ -230,6 +233,12 @@ impl IoMap {
     pub fn at(&self, at: Position) -> (&Column, Side) {
         let column = &self.rows[at.row].columns[at.column];
         (column, column.sides[at.side])
+    }
+
+    /// The other places of a column of a read ([`IoMap::moved`]).
+    pub fn moved_to(&self, column: &Column) -> impl Iterator<Item = Side> {
+        let columns = self.moved.iter().flat_map(|row| &row.columns);
+        columns.filter(move |other| other.sector == column.sector).flat_map(|other| other.sides.iter().copied())
     }
 
     /// What a column has to hold where the buffer is `data`.

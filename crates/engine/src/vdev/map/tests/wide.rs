@@ -253,3 +253,21 @@ fn what_is_written_meanwhile_is_in_both_places() {
         }
     }
 }
+
+/// A scrub mended a column where it was, after a copy of it had gone to another device: with the next uberblock the wrong one was what counts, and two devices fewer could be lost.
+#[test]
+fn what_is_mended_meanwhile_is_mended_in_both_places() {
+    let layout = expanding(2, 5, &[]);
+    let wanted = Wanted { offset: 3000 * SECTOR, length: 20 * SECTOR as usize, birth: 60 };
+    let reflow = Reflow { synced: 2900 * SECTOR, moved: 3012 * SECTOR, in_scratch: false };
+    let (read, written) = (layout.map_while(&wanted, Some(reflow), false), layout.map_while(&wanted, Some(reflow), true));
+    let mut mended = 0;
+    for (position, column, side) in read.sides() {
+        let also: Vec<Side> = read.moved_to(column).collect();
+        let all: Vec<Side> = written.sides().filter(|(_, other, _)| other.sector == column.sector).map(|(_, _, side)| side).collect();
+        assert_eq!([vec![side], also.clone()].concat(), all, "{position:?}");
+        mended += also.len();
+    }
+    assert_eq!(mended, 12, "sectors that were moved");
+    assert!(layout.map_while(&wanted, None, false).moved.is_empty());
+}
