@@ -138,6 +138,11 @@ impl OpenObjsets {
         self.table.lock().heads.values().filter(|(_, objset)| objset.is_dirty(txg)).cloned().collect()
     }
 
+    /// That of one head, if `txg` changed it.
+    pub(in crate::dsl) fn dirty_one(&self, head: u64, txg: Txg) -> Option<(Arc<Dataset>, Arc<Objset>)> {
+        self.table.lock().heads.get(&head).filter(|(_, objset)| objset.is_dirty(txg)).cloned()
+    }
+
     /// Did `txg` change any?
     pub(in crate::dsl) fn has_dirty(&self, txg: Txg) -> bool {
         self.table.lock().heads.values().any(|(_, objset)| objset.is_dirty(txg))

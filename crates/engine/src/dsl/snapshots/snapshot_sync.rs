@@ -214,12 +214,10 @@ pub(in crate::dsl) fn snapshot_sync(parts: &Parts, head: &Arc<Dataset>, name: &s
 
 /// Invariant 2: what another change of this group has made of the head is written now, not in the next pass.
 fn write_whole(parts: &Parts, head: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
-    for (dataset, objset) in parts.objsets.dirty(tx.txg()) {
-        if dataset.object == head.object {
-            dataset.sync(&objset, tx)?;
-        }
+    match parts.objsets.dirty_one(head.object, tx.txg()) {
+        Some((dataset, objset)) => dataset.sync(&objset, tx).map(drop),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn snapshot_phys(parts: &Parts, head: &Dataset, now: u64, txg: Txg) -> DatasetPhys {
