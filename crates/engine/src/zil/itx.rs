@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::zil::RecordHeader;
 use parking_lot::Mutex;
@@ -57,6 +58,8 @@ struct Records {
 #[derive(Debug, Default)]
 pub(super) struct Itxs {
     groups: [Mutex<Records>; TXG_SIZE],
+    /// `false`: `Records::by_object` of the group is empty. Stored under its lock.
+    has_objects: [AtomicBool; TXG_SIZE],
 }
 
 impl Records {
@@ -107,7 +110,10 @@ impl Itxs {
         let records = records.of(txg);
         let list = match object {
             None => &mut records.common,
-            Some(object) => records.by_object.entry(object).or_default(),
+            Some(object) => {
+                self.has_objects[slot(txg)].store(true, Ordering::Release);
+                records.by_object.entry(object).or_default()
+            }
         };
         let is_new = object.is_none() || !Records::extend(list, &content);
         if is_new {
@@ -175,8 +181,10 @@ impl Itxs {
 
     /// The file is gone, and with it what was remembered of its contents.
     pub(super) fn forget(&self, object: ObjectId) {
-        for records in &self.groups {
-            records.lock().by_object.remove(&object);
+        for (records, has_objects) in self.groups.iter().zip(&self.has_objects) {
+            if has_objects.load(Ordering::Acquire) {
+                records.lock().by_object.remove(&object);
+            }
         }
     }
 
@@ -200,6 +208,7 @@ impl Itxs {
         let mut records = self.groups[slot(txg)].lock();
         if records.txg <= txg {
             *records = Records::default();
+            self.has_objects[slot(txg)].store(false, Ordering::Release);
         }
     }
 }

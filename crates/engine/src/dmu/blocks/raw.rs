@@ -71,7 +71,7 @@ impl Dnode {
     pub fn set_raw_bonus(self: &Arc<Self>, tx: &Tx, mut bonus: Vec<u8>, length: usize) {
         assert!(bonus.len() <= self.bonus_bytes_max(), "object {}: bonus of {} bytes does not fit", self.object, bonus.len());
         let rest = bonus.split_off(length.min(bonus.len()));
-        self.change(tx, |header| (header.bonus, header.bonus_rest) = (Arc::new(bonus), Arc::new(rest)));
+        self.change(tx, |header| (header.bonus, header.bonus_rest) = (Arc::new(bonus), Some(Arc::new(rest))));
     }
 
     /// The size of indirect blocks, where there are none yet.

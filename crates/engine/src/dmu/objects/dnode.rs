@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ondisk::dnode as disk;
@@ -29,7 +29,7 @@ pub(in crate::dmu) struct Header {
     pub(in crate::dmu) bonus_type: ObjectType,
     pub(in crate::dmu) bonus: Arc<Vec<u8>>,
     /// What stands behind the bonus where that is encrypted.
-    pub(in crate::dmu) bonus_rest: Arc<Vec<u8>>,
+    pub(in crate::dmu) bonus_rest: Option<Arc<Vec<u8>>>,
     pub(in crate::dmu) block_bytes: u64,
     pub(in crate::dmu) indirect_shift: u8,
     pub(in crate::dmu) checksum: u8,
@@ -82,6 +82,7 @@ pub(in crate::dmu) struct State {
 /// What of [`State`] is read without its lock.
 #[derive(Debug, Default)]
 pub(in crate::dmu) struct Shape {
+    object_type: AtomicU8,
     block_bytes: AtomicU64,
     max_block: AtomicU64,
     freed: AtomicBool,
@@ -91,6 +92,7 @@ impl Publish for State {
     type Published = Shape;
 
     fn publish(&self, shape: &Shape) {
+        shape.object_type.store(self.header.object_type.0, Ordering::Release);
         shape.block_bytes.store(self.header.block_bytes, Ordering::Release);
         shape.max_block.store(self.header.max_block, Ordering::Release);
         shape.freed.store(self.freed, Ordering::Release);
@@ -176,7 +178,7 @@ impl Dnode {
             object_type: on_disk.object_type,
             bonus_type: on_disk.bonus_type,
             bonus: Arc::new(on_disk.bonus.clone()),
-            bonus_rest: Arc::new(if objset.settings.load().is_encrypted { on_disk.bonus_rest.clone() } else { Vec::new() }),
+            bonus_rest: objset.settings.load().is_encrypted.then(|| Arc::new(on_disk.bonus_rest.clone())),
             block_bytes: on_disk.block_bytes,
             indirect_shift: on_disk.indirect_shift,
             checksum: on_disk.checksum,
@@ -197,7 +199,7 @@ impl Dnode {
             object_type: spec.object_type,
             bonus_type: spec.bonus_type,
             bonus: Arc::new(vec![0; bonus_length]),
-            bonus_rest: Arc::default(),
+            bonus_rest: None,
             block_bytes: if spec.block_bytes == 0 { 512 } else { spec.block_bytes.next_multiple_of(512) },
             indirect_shift: spec.indirect_shift_or_default(),
             checksum: 0,
@@ -267,7 +269,7 @@ impl Dnode {
 
     /// What the object is.
     pub fn object_type(&self) -> ObjectType {
-        self.state.read().header.object_type
+        ObjectType(self.state.published().object_type.load(Ordering::Acquire))
     }
 
     /// Highest block id.
@@ -324,9 +326,10 @@ impl Dnode {
     ///
     /// # Panics
     /// If it does not fit: see [`Self::bonus_bytes_max`].
-    pub fn set_bonus(self: &Arc<Self>, tx: &Tx, bonus: Vec<u8>) {
+    pub fn set_bonus(self: &Arc<Self>, tx: &Tx, bonus: impl Into<Arc<Vec<u8>>>) {
+        let bonus = bonus.into();
         assert!(bonus.len() <= self.bonus_bytes_max(), "object {}: bonus of {} bytes does not fit", self.object, bonus.len());
-        self.change(tx, |header| (header.bonus, header.bonus_rest) = (Arc::new(bonus), Arc::default()));
+        self.change(tx, |header| (header.bonus, header.bonus_rest) = (bonus, None));
     }
 
     /// Changes what the bonus is.

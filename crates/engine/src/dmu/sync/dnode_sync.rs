@@ -98,7 +98,10 @@ impl DnodeSync {
         self.tree.object_type = header.object_type;
         self.tree.bonus_type = header.bonus_type;
         self.tree.bonus.clone_from(&header.bonus);
-        self.tree.bonus_rest.clone_from(&header.bonus_rest);
+        match &header.bonus_rest {
+            Some(rest) => self.tree.bonus_rest.clone_from(rest),
+            None => self.tree.bonus_rest.clear(),
+        }
         self.tree.checksum = header.checksum;
         self.tree.compression = header.compression;
         if self.tree.levels == 1 {

@@ -177,6 +177,13 @@ impl Look<'_> {
         Ok(if has_one { self.maybe_word(Attribute::ProjectId)?.unwrap_or(0) } else { 0 })
     }
 
+    /// Fails if something is missing or cannot be read that every file has.
+    pub(in crate::zpl) fn check_all(&mut self) -> Result<()> {
+        const ALL: [Attribute; 8] =
+            [Attribute::Mode, Attribute::Size, Attribute::Links, Attribute::Flags, Attribute::Generation, Attribute::Uid, Attribute::Gid, Attribute::Parent];
+        ALL.into_iter().try_for_each(|attribute| self.word(attribute).map(drop))
+    }
+
     /// What the intent log wants to know.
     pub(in crate::zpl) fn facts(&mut self) -> Result<LogFacts> {
         let links = self.word(Attribute::Links)?;

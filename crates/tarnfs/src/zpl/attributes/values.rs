@@ -37,7 +37,7 @@ struct Span {
 }
 
 /// The bytes of a bonus or spill block, and the index over them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Buffer {
     bytes: Arc<Vec<u8>>,
     spans: Vec<Span>,
@@ -174,7 +174,7 @@ fn plan(attributes: &[(usize, bool)], space: Option<usize>) -> Plan {
 }
 
 /// One attribute to be laid out.
-type Item = (u16, Vec<u8>);
+type Item<'a> = (u16, &'a [u8]);
 
 /// The attributes of one file.
 #[derive(Debug)]
@@ -268,13 +268,14 @@ impl Attributes {
                     continue;
                 }
             }
-            structural.push((number, value.to_vec()));
+            structural.push((number, *value));
         }
         if structural.is_empty() {
             self.flush(writing);
             return Ok(());
         }
-        let mut items = self.items(writing)?;
+        let old = self.buffers(writing)?;
+        let mut items = items(&old);
         for (number, value) in structural {
             match items.iter_mut().find(|(other, _)| *other == number) {
                 Some(item) => item.1 = value,
@@ -287,15 +288,16 @@ impl Attributes {
     /// Adds an attribute that is not there right behind `before`: the project id has a fixed place.
     pub(super) fn insert_after(&mut self, writing: &Writing<'_>, before: Attribute, attribute: Attribute, value: &[u8]) -> Result<()> {
         let before = self.number(before);
-        let mut items = self.items(writing)?;
+        let old = self.buffers(writing)?;
+        let mut items = items(&old);
         let at = items.iter().position(|(number, _)| *number == before).map_or(items.len(), |at| at + 1);
-        items.insert(at, (self.number(attribute), value.to_vec()));
+        items.insert(at, (self.number(attribute), value));
         self.lay_out(writing, &items)
     }
 
     /// Gives a new file its attributes.
     pub(in crate::zpl) fn replace_all(&mut self, writing: &Writing<'_>, values: &[(Attribute, &[u8])]) -> Result<()> {
-        let items: Vec<Item> = values.iter().map(|(attribute, value)| (self.number(*attribute), value.to_vec())).collect();
+        let items: Vec<Item<'_>> = values.iter().map(|(attribute, value)| (self.number(*attribute), *value)).collect();
         self.lay_out(writing, &items)
     }
 
@@ -319,7 +321,8 @@ impl Attributes {
 
     fn flush(&mut self, writing: &Writing<'_>) {
         if std::mem::take(&mut self.bonus.dirty) {
-            writing.dnode.set_bonus(writing.tx, self.bonus.bytes.to_vec());
+            // Shared until the next change.
+            writing.dnode.set_bonus(writing.tx, self.bonus.bytes.clone());
         }
         if let Some(spill) = self.spill.as_mut().filter(|spill| spill.dirty) {
             spill.dirty = false;
@@ -327,21 +330,17 @@ impl Attributes {
         }
     }
 
-    /// All attributes, in order.
-    fn items(&mut self, writing: &Writing<'_>) -> Result<Vec<Item>> {
+    /// All attributes, as they are now.
+    fn buffers(&mut self, writing: &Writing<'_>) -> Result<Vec<Buffer>> {
         if self.is_znode {
             bail!(NotSupported, "object {}: its old attributes have no room for more", writing.dnode.object());
         }
         self.load_spill(writing.dnode)?;
-        let buffers = [Some(&self.bonus), self.spill.as_ref()];
-        let items = buffers.into_iter().flatten().flat_map(|buffer| {
-            buffer.spans.iter().map(|span| (span.number, buffer.bytes.get(span.at..span.at + span.length).unwrap_or(&[]).to_vec()))
-        });
-        Ok(items.collect())
+        Ok([Some(&self.bonus), self.spill.as_ref()].into_iter().flatten().cloned().collect())
     }
 
     /// Lays attributes out in bonus and spill block, and writes both.
-    fn lay_out(&mut self, writing: &Writing<'_>, items: &[Item]) -> Result<()> {
+    fn lay_out(&mut self, writing: &Writing<'_>, items: &[Item<'_>]) -> Result<()> {
         let sizes: Vec<(usize, bool)> = items.iter().map(|(number, value)| (value.len(), is_variable(self.set.tables(), *number))).collect();
         if let Some((number, value)) = items.iter().find(|(_, value)| value.len() > usize::from(u16::MAX)) {
             bail!(TooBig, "attribute {number} of {} bytes is too long", value.len());
@@ -373,13 +372,13 @@ impl Attributes {
         };
         // The bonus shrinks before the spill pointer comes, and grows after it is gone.
         if spill.is_some() {
-            writing.dnode.set_bonus(writing.tx, bonus.bytes.to_vec());
+            writing.dnode.set_bonus(writing.tx, bonus.bytes.clone());
         }
         if spill.is_some() || self.spill.is_some() {
             writing.dnode.set_spill(writing.tx, spill.as_ref().map(|spill| spill.bytes.to_vec()));
         }
         if spill.is_none() {
-            writing.dnode.set_bonus(writing.tx, bonus.bytes.to_vec());
+            writing.dnode.set_bonus(writing.tx, bonus.bytes.clone());
         }
         self.bonus = bonus;
         self.spill = spill;
@@ -387,7 +386,7 @@ impl Attributes {
         Ok(())
     }
 
-    fn encode(&self, writing: &Writing<'_>, items: &[Item], header_size: usize, length: usize) -> Result<Buffer> {
+    fn encode(&self, writing: &Writing<'_>, items: &[Item<'_>], header_size: usize, length: usize) -> Result<Buffer> {
         let tables = self.set.tables();
         let numbers: Vec<u16> = items.iter().map(|(number, _)| *number).collect();
         let lengths: Vec<u16> = items.iter().filter(|(number, _)| is_variable(tables, *number)).map(|(_, value)| value.len() as u16).collect();
@@ -412,6 +411,12 @@ impl Attributes {
 pub(in crate::zpl) struct Writing<'a> {
     pub(in crate::zpl) dnode: &'a Arc<Dnode>,
     pub(in crate::zpl) tx: &'a Tx,
+}
+
+/// The attributes of buffers, in order.
+fn items(buffers: &[Buffer]) -> Vec<Item<'_>> {
+    let items = buffers.iter().flat_map(|buffer| buffer.spans.iter().map(move |span| (span.number, buffer.bytes.get(span.at..span.at + span.length).unwrap_or(&[]))));
+    items.collect()
 }
 
 fn is_variable(tables: &SaTables, number: u16) -> bool {

@@ -113,7 +113,12 @@ impl Inode {
 
     /// A directory that is marked not to be changed gets no entries.
     pub(in crate::zpl) fn check_entries_may_come(&self) -> Result<()> {
-        if self.word(Attribute::Flags)? & znode::FLAG_IMMUTABLE != 0 {
+        self.check_entries_may_come_by(self.word(Attribute::Flags)?)
+    }
+
+    /// As [`Inode::check_entries_may_come`], of one with these flags.
+    pub(in crate::zpl) fn check_entries_may_come_by(&self, flags: u64) -> Result<()> {
+        if flags & znode::FLAG_IMMUTABLE != 0 {
             bail!(Denied, "directory {} is marked not to be changed", self.object);
         }
         Ok(())

@@ -50,6 +50,8 @@ pub(in crate::zpl) mod mask {
     pub(in crate::zpl) const FLAGS: u64 = ondisk::zil::SET_ATTR_EXTENDED;
 }
 
+/// The length of a record is a multiple of this.
+const RECORD_ALIGN: usize = 8;
 /// Blocks in one record of a clone.
 const CLONES_MAX: usize = 512;
 
@@ -340,7 +342,7 @@ impl Log {
             header: RecordHeader::new_zeroed(),
             from_dir: from.object.into(),
             to_dir: to.object.into(),
-            object: object_with_slots(left.object, left.contents.dnode.info().slots.into()).into(),
+            object: object_with_slots(left.object, left.contents.dnode.slots().into()).into(),
             mode: u64::from(stat.mode).into(),
             uid: u64::from(stat.uid).into(),
             gid: u64::from(stat.gid).into(),
@@ -357,7 +359,7 @@ impl Log {
         let record = CreateRecord {
             header: RecordHeader::new_zeroed(),
             dir: directory.object.into(),
-            object: object_with_slots(inode.object, inode.contents.dnode.info().slots.into()).into(),
+            object: object_with_slots(inode.object, inode.contents.dnode.slots().into()).into(),
             mode: u64::from(stat.mode).into(),
             uid: u64::from(stat.uid).into(),
             gid: u64::from(stat.gid).into(),
@@ -365,14 +367,17 @@ impl Log {
             created: [created.seconds.cast_unsigned().into(), u64::from(created.nanoseconds).into()],
             device: stat.device.into(),
         };
-        let names: Vec<&[u8]> = [name].into_iter().chain(target).collect();
-        Ok(with_names(record.as_bytes(), &names))
+        Ok(match target {
+            Some(target) => with_names(record.as_bytes(), &[name, target]),
+            None => with_names(record.as_bytes(), &[name]),
+        })
     }
 
     /// Whether a file was removed, or is a hidden directory or file of extended attributes of one that was: nobody will look for it again.
     fn is_of_removed(&self, inode: &Inode) -> Result<bool> {
-        if inode.word(Attribute::Flags)? & znode::FLAG_XATTR == 0 {
-            return Ok(inode.word(Attribute::Links)? == 0);
+        let facts = inode.look().facts()?;
+        if facts.flags & znode::FLAG_XATTR == 0 {
+            return Ok(facts.links == 0);
         }
         // Read past the table of inodes: a reference given up here might free a file, inside a transaction.
         let word = |object: InodeNumber, attribute| {
@@ -414,9 +419,11 @@ fn set_attributes(object: InodeNumber, changed: &ChangedAttributes) -> SetAttrRe
     record
 }
 
-/// A record followed by names, each ended by a zero byte.
+/// A record followed by names, each ended by a zero byte. There is room for what the log puts behind them.
 fn with_names(record: &[u8], names: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = record.to_vec();
+    let length = record.len() + names.iter().map(|name| name.len() + 1).sum::<usize>();
+    let mut bytes = Vec::with_capacity(length.next_multiple_of(RECORD_ALIGN));
+    bytes.extend_from_slice(record);
     for name in names {
         bytes.extend_from_slice(name);
         bytes.push(0);

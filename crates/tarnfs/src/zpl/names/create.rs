@@ -25,6 +25,8 @@ use crate::zpl::{InodeNumber, OwnerKind, QuotaOf, Stat};
 
 const SET_GROUP_ID: u32 = 0o2000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
+/// As many attributes as a new file may have.
+const ATTRIBUTES_MAX: usize = 16;
 
 /// What is decided when a file system is made.
 #[derive(Debug, Clone)]
@@ -114,7 +116,8 @@ impl<'a> Maker<'a> {
         let mut attributes = Attributes::empty(self.set);
         let values = self.values(tx, new, object);
         if self.set.uses_attributes() {
-            let mut order: Vec<(Attribute, &[u8])> = values.common();
+            let mut order: Vec<(Attribute, &[u8])> = Vec::with_capacity(ATTRIBUTES_MAX);
+            order.extend(values.common());
             if values.flags & znode::FLAG_PROJECT_ID != 0 {
                 order.push((Attribute::ProjectId, &values.project));
             }
@@ -187,7 +190,7 @@ impl<'a> Maker<'a> {
             project: word(new.project),
             acl_count: word(new.acl.len() as u64),
             acl: acl::encode(acl_version, &new.acl),
-            znode_acl: znode_acl(acl_version, &new.acl),
+            znode_acl: if self.set.uses_attributes() { Vec::new() } else { znode_acl(acl_version, &new.acl) },
         }
     }
 }
@@ -230,8 +233,8 @@ struct Values {
 
 impl Values {
     /// The attributes that every file has, in their order.
-    fn common(&self) -> Vec<(Attribute, &[u8])> {
-        vec![
+    fn common(&self) -> [(Attribute, &[u8]); 12] {
+        [
             (Attribute::Mode, &self.mode),
             (Attribute::Size, &self.size),
             (Attribute::Generation, &self.generation),

@@ -13,6 +13,7 @@ use super::rules::{NAME_MAX, Rules};
 use super::unlinked_set::UnlinkedSet;
 use crate::zpl::inodes::file_set::FileSet;
 use crate::zpl::inodes::inode::Inode;
+use crate::zpl::log::records::LogFacts;
 use crate::zpl::{FileKind, InodeNumber};
 
 /// Whether an entry more or less is also a subdirectory more or less.
@@ -40,6 +41,10 @@ pub(in crate::zpl) fn whole<T>(files: &FileSet, done: Result<T>) -> Result<T> {
     })
 }
 
+pub(super) fn is_not_there(directory: &Inode, name: &[u8]) -> Error {
+    error!(NotFound, "{:?} is not in directory {}", String::from_utf8_lossy(name), directory.object)
+}
+
 impl Entries<'_> {
     /// What `name` names, and the name as it is stored.
     pub(in crate::zpl) fn find_entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<(InodeNumber, Vec<u8>)>> {
@@ -48,14 +53,19 @@ impl Entries<'_> {
         Ok(found.map(|(value, stored)| (znode::entry_object(value.first()), stored)))
     }
 
-    /// The number of what has the name, which is there.
-    pub(in crate::zpl) fn number(&self, directory: &Inode, name: &[u8]) -> Result<InodeNumber> {
+    /// The number of what has the name, if there is something.
+    pub(super) fn find_number(&self, directory: &Inode, name: &[u8]) -> Result<Option<InodeNumber>> {
         let found = self.find_entry(directory, name)?;
         // Long names that are there can be found, whatever the property says today.
         if found.is_none() && name.len() > self.rules.name_max() {
             bail!(NameTooLong, "a name of {} bytes is longer than {}", name.len(), self.rules.name_max());
         }
-        found.map(|(object, _)| object).ok_or_else(|| error!(NotFound, "{:?} is not in directory {}", String::from_utf8_lossy(name), directory.object))
+        Ok(found.map(|(object, _)| object))
+    }
+
+    /// The number of what has the name, which is there.
+    pub(in crate::zpl) fn number(&self, directory: &Inode, name: &[u8]) -> Result<InodeNumber> {
+        self.find_number(directory, name)?.ok_or_else(|| is_not_there(directory, name))
     }
 
     /// The value of a directory entry.
@@ -86,7 +96,7 @@ impl Entries<'_> {
     /// Reads all that it takes to add the entry `name` to a directory, or to remove it: afterwards neither fails. To be called before the
     /// first change, since what is half done is neither what was nor what was wanted.
     pub(super) fn prepare_entry(&self, tx: &Tx, directory: &Inode, name: &[u8], change: Change) -> Result<()> {
-        directory.stat()?;
+        directory.look().check_all()?;
         let zap = directory.directory_zap()?;
         match change {
             Change::Added => zap.prepare_to_add(tx, name),
@@ -111,8 +121,8 @@ impl Entries<'_> {
         whole(self.files, self.entry_changed(tx, directory, kind, Change::Removed))
     }
 
-    /// Takes one link from `inode`; without any it goes to the delete queue. It fails before anything has changed, or not at all.
-    pub(super) fn drop_link(&self, tx: &Tx, inode: &Inode) -> Result<()> {
+    /// Takes one link from `inode`; without any it goes to the delete queue, which is the answer. It fails before anything has changed, or not at all.
+    pub(super) fn drop_link(&self, tx: &Tx, inode: &Inode) -> Result<bool> {
         let mut edit = inode.edit(tx);
         let links = edit.word(Attribute::Links)?;
         let left = if inode.kind == FileKind::Directory { 0 } else { links.saturating_sub(1) };
@@ -123,18 +133,20 @@ impl Entries<'_> {
             tx.note_freeing(inode.contents.dnode.used_bytes().max(DNODE_SLOT_BYTES as u64));
             self.unlinked.add(tx, inode.object)?;
         }
-        whole(self.files, edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())]))
+        whole(self.files, edit.set(&[(Attribute::Links, &left.to_le_bytes()), (Attribute::ChangeTime, &now), (Attribute::Flags, &flags.to_le_bytes())]))?;
+        Ok(left == 0)
     }
 
     /// Checks that `directory` may get the entry `name`, which it does not have.
     pub(in crate::zpl) fn check_new_entry(&self, directory: &Inode, name: &[u8]) -> Result<()> {
         // Extended attributes may be called what files may not: `user.a/b`.
-        match directory.word(Attribute::Flags)? & znode::FLAG_XATTR {
+        let LogFacts { links, flags, .. } = directory.look().facts()?;
+        match flags & znode::FLAG_XATTR {
             0 => self.rules.check_name(name)?,
             _ => self.rules.check_new_text(name)?,
         }
-        directory.check_entries_may_come()?;
-        if directory.word(Attribute::Links)? == 0 {
+        directory.check_entries_may_come_by(flags)?;
+        if links == 0 {
             bail!(NotFound, "directory {} was removed", directory.object);
         }
         if self.find_entry(directory, name)?.is_some() {
@@ -143,11 +155,12 @@ impl Entries<'_> {
         Ok(())
     }
 
-    /// Removes the entry `name`, and the link of `inode` that it is.
-    pub(in crate::zpl) fn remove_name(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
+    /// Removes the entry `name`, and the link of `inode` that it is; was it the last?
+    pub(in crate::zpl) fn remove_name(&self, tx: &Tx, directory: &Inode, name: &[u8], inode: &Inode) -> Result<bool> {
         self.prepare_entry(tx, directory, name, Change::Removed)?;
-        inode.stat()?;
-        self.drop_link(tx, inode)?;
-        whole(self.files, self.remove_entry(tx, directory, name, inode.kind))
+        inode.look().check_all()?;
+        let gone = self.drop_link(tx, inode)?;
+        whole(self.files, self.remove_entry(tx, directory, name, inode.kind))?;
+        Ok(gone)
     }
 }

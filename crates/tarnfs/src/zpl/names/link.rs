@@ -254,8 +254,7 @@ impl FileSystem {
         }
         inode.check_removable()?;
         let tx = OpenTx::assign_freeing(&self.membership)?;
-        self.entries().remove_name(&tx, &directory, name, &inode)?;
-        let gone = inode.word(Attribute::Links)? == 0;
+        let gone = self.entries().remove_name(&tx, &directory, name, &inode)?;
         self.log(&tx, Done::Removed { directory: &directory, name, inode: &inode, gone })?;
         drop(tx);
         drop(names);
