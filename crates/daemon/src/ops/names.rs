@@ -28,14 +28,15 @@ impl Ops {
         if name == b"." {
             return self.look_up_number(&located, directory);
         }
-        match located.filesystem().lookup(directory, name) {
-            Ok(stat) => {
+        match located.filesystem().lookup_if_any(directory, name) {
+            Ok(Some(stat)) => {
                 let slot = located.slot();
                 if slot != 0 {
                     self.slots.known(slot);
                 }
                 Ok(self.entry(slot, &stat))
             }
+            Ok(None) => Ok(Entry::negative(self.name_life())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.name_life())),
             Err(error) => Err(crate::errno::of(error)),
         }

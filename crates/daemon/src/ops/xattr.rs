@@ -81,7 +81,8 @@ impl Ops {
         }
         self.xattrs_in_use().check(cx, name, false)?;
         let (located, inode) = self.locate(node)?;
-        answer(&located.filesystem().getxattr(inode, name).map_err(crate::errno::of)?, out)
+        let found = located.filesystem().getxattr_if_any(inode, name).map_err(crate::errno::of)?;
+        answer(&found.ok_or(Errno::ENODATA)?, out)
     }
 
     pub(super) fn list_xattrs(&self, cx: &Context, node: Node, out: &mut [u8]) -> Result<usize> {

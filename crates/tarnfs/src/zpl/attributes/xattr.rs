@@ -83,6 +83,14 @@ impl FileSystem {
         Ok(RawXattrs { directory, listed })
     }
 
+    /// Neither a list nor a directory of them: so it is with most files, and a kernel asks before each write.
+    fn has_no_xattrs(&self, inode: &Inode) -> Result<bool> {
+        let mut look = inode.look();
+        let directory = look.maybe_word(Attribute::ExtendedAttributes)?.unwrap_or(0);
+        let attributes = look.attributes();
+        Ok(directory == 0 && !attributes.spill_unread() && attributes.get(Attribute::ExtendedAttributeList).is_none())
+    }
+
     fn xattr_list(&self, inode: &Inode) -> Result<NvList> {
         let mut attributes = inode.attributes.write();
         if attributes.get(Attribute::ExtendedAttributeList).is_none() {
@@ -111,6 +119,9 @@ impl FileSystem {
 
     /// Where `name` is stored: under which name in the list, or in the directory.
     pub(super) fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>, bool)>> {
+        if self.has_no_xattrs(inode)? {
+            return Ok(None);
+        }
         let list = self.xattr_list(inode)?;
         let names = [Some(name), bare(name)];
         for stored in names.into_iter().flatten() {
@@ -131,10 +142,18 @@ impl FileSystem {
     /// # Errors
     /// `NoAttribute`.
     pub fn getxattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        let found = self.getxattr_if_any(inode, name)?;
+        found.ok_or_else(|| error!(NoAttribute, "inode {inode} has no attribute {}", String::from_utf8_lossy(name)))
+    }
+
+    /// The value of an extended attribute, if there is one of this name.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn getxattr_if_any(&self, inode: InodeNumber, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let inode = self.inode(inode)?;
         let _xattrs = inode.xattrs.read();
-        let found = self.find_xattr(&inode, name)?;
-        found.map(|(_, bytes, _)| bytes).ok_or_else(|| error!(NoAttribute, "inode {} has no attribute {}", inode.object, String::from_utf8_lossy(name)))
+        Ok(self.find_xattr(&inode, name)?.map(|(_, bytes, _)| bytes))
     }
 
     /// Is there such an extended attribute?

@@ -7,6 +7,7 @@ use ondisk::object_type::ObjectType;
 use ondisk::sa::Attribute;
 use ondisk::znode;
 
+use super::entries::is_not_there;
 use super::rules::is_a_name;
 use crate::zpl::file_system::FileSystem;
 use crate::zpl::inodes::inode::{Inode, InodeRef};
@@ -44,17 +45,32 @@ impl FileSystem {
     /// `NotFound`; `NotDirectory`; `NameTooLong`; `NotText`.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Stat> {
         let directory = self.inode(directory)?;
+        self.look_up(&directory, name)?.ok_or_else(|| is_not_there(&directory, name))
+    }
+
+    /// As [`FileSystem::lookup`], where that nothing has the name is an answer as good as any: a kernel asks before it makes a file.
+    ///
+    /// # Errors
+    /// `NotDirectory`; `NameTooLong`; `NotText`; `NotFound`: the directory was removed.
+    pub fn lookup_if_any(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<Stat>> {
+        let directory = self.inode(directory)?;
+        self.look_up(&directory, name)
+    }
+
+    fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Option<Stat>> {
         directory.check_directory()?;
         self.names.rules().check_encoding(name)?;
         let _names = directory.names.read();
-        let inode = match name {
-            b"." => self.inode(directory.object)?,
-            b".." => self.inode(directory.word(Attribute::Parent)?)?,
-            _ => self.entry(&directory, name)?,
+        let object = match name {
+            b"." => Some(directory.object),
+            b".." => Some(directory.word(Attribute::Parent)?),
+            _ => self.entries().find_number(directory, name)?,
         };
+        let Some(object) = object else { return Ok(None) };
+        let inode = self.inode(object)?;
         let stat = inode.stat()?;
         inode.give_to_kernel();
-        Ok(stat)
+        Ok(Some(stat))
     }
 
     /// Counts an inode that was found by [`FileSystem::read_directory`] as known to the kernel.
