@@ -431,6 +431,31 @@ fn a_block_that_is_written_early_is_not_written_again() {
     assert_eq!(back, b"changed");
 }
 
+/// Blocks that another thread has written are not written again when somebody asks for them, nor with the group.
+#[test]
+#[allow(clippy::disallowed_methods)] // another thread is waited for
+fn a_block_that_is_written_soon_is_not_written_again() {
+    let rig = rig();
+    let txg = rig.context.groups.open_txg();
+    let tx = Tx::for_test(txg);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 131_072)).unwrap();
+    let contents: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    dnode.write(&tx, 0, &contents).unwrap();
+    objset.write_soon(&dnode, 0..8, txg + 1);
+    objset.write_soon(&dnode, 0..6, txg);
+    let writes = || rig.context.io.counters.writes.get();
+    while writes() < 6 || dnode.early_turn.try_lock().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert_eq!(writes(), 6, "those of a group that is not open were written");
+    dnode.write(&tx, 2 * 131_072, b"changed").unwrap();
+    let placed = objset.write_early(&dnode, 0..8, txg);
+    assert_eq!((placed.len(), writes()), (8, 9), "two were not written, and one was changed");
+    let root = rig.sync(&objset, txg);
+    rig.check(&root);
+}
+
 /// A dataset with `primarycache` set had all its blocks in the cache.
 #[test]
 fn what_a_dataset_excludes_is_read_again() {

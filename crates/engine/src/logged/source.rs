@@ -1,14 +1,27 @@
 //! What a commit of the log fetches.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use ondisk::blkptr::BlkPtr;
 
 use super::LoggedObject;
-use crate::dmu::Objset;
+use crate::dmu::{Objset, Tx};
 use crate::error::Result;
 use crate::txg::Txg;
 use crate::zil::{PlacedBlock, Placing, WantedWrite};
 
 impl LoggedObject {
+    /// Has whole blocks of a range written that `tx` and others of its group have changed, by another thread: a commit is expected to ask for them
+    /// ([`crate::zil::Zil::log_write`]).
+    pub fn place_soon(&self, objset: &Arc<Objset>, tx: &Tx, range: &Range<u64>) {
+        let block = self.dnode.block_bytes();
+        let (first, last) = (range.start.div_ceil(block), range.end / block);
+        if first < last {
+            objset.write_soon(&self.dnode, first..last, tx.txg());
+        }
+    }
+
     /// Appends the bytes of a write to `out`, fewer at the end of the contents. `size` is asked under the lock.
     ///
     /// # Errors

@@ -91,7 +91,9 @@ impl Volume {
         let range = self.check(offset, data.len() as u64)?;
         let lock = self.contents.lock_range(range);
         self.contents.write(&lock, &self.membership, self.size, NewBytes { offset, data, caching: Caching::Usual }, |tx, range| {
-            self.log(tx, || self.zil.log_write(tx, Some(CONTENTS), CONTENTS, GENERATION, range.start, range.end - range.start));
+            self.log(tx, || {
+                self.zil.log_write(tx, Some(CONTENTS), CONTENTS, GENERATION, range.start, range.end - range.start);
+            });
             Ok(())
         })
     }

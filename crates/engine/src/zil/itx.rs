@@ -46,6 +46,24 @@ pub(super) struct Itx {
     pub(super) content: Content,
 }
 
+/// What came of one more record.
+#[derive(Debug, Default)]
+pub(super) struct Added {
+    /// What the record covers that is the last of its list now, if it is one of a write.
+    pub(super) stretch: Range<u64>,
+    /// How many bytes of that it covered before.
+    pub(super) before: u64,
+    /// How much more memory records take.
+    pub(super) memory: u64,
+}
+
+impl Added {
+    /// Bytes of the stretch.
+    pub(super) fn bytes(&self) -> u64 {
+        self.stretch.end - self.stretch.start
+    }
+}
+
 /// The records of one group.
 #[derive(Debug, Default)]
 struct Records {
@@ -96,16 +114,21 @@ impl Itx {
 
     /// Bytes to be fetched.
     fn write_bytes(&self) -> u64 {
+        let written = self.written();
+        written.end - written.start
+    }
+
+    /// Where they are.
+    fn written(&self) -> Range<u64> {
         match self.content {
-            Content::Write { length, .. } => length,
-            Content::Bytes(_) => 0,
+            Content::Write { offset, length, .. } => offset..offset + length,
+            Content::Bytes(_) => 0..0,
         }
     }
 }
 
 impl Itxs {
-    /// Returns how many bytes the record has that is now the last of its list, if it is one of a write, and how much more memory records take.
-    pub(super) fn add(&self, txg: Txg, object: Option<ObjectId>, content: Content) -> (u64, u64) {
+    pub(super) fn add(&self, txg: Txg, object: Option<ObjectId>, content: Content) -> Added {
         let mut records = self.groups[slot(txg)].lock();
         let records = records.of(txg);
         let list = match object {
@@ -115,11 +138,13 @@ impl Itxs {
                 records.by_object.entry(object).or_default()
             }
         };
+        let before = list.last().map_or(0, Itx::write_bytes);
         let is_new = object.is_none() || !Records::extend(list, &content);
         if is_new {
             list.push(Itx { txg, content });
         }
-        list.last().map_or((0, 0), |last| (last.write_bytes(), if is_new { last.memory() } else { 0 }))
+        let Some(last) = list.last() else { return Added::default() };
+        Added { stretch: last.written(), before: if is_new { 0 } else { before }, memory: if is_new { last.memory() } else { 0 } }
     }
 
     /// How many bytes written to `object` (`None`: to all) the groups after `synced` have.
@@ -225,18 +250,19 @@ impl Zil {
     /// Remembers what `tx` did: `bytes` is the record, its header still empty. `object`: it is about the contents or attributes of
     /// this object alone; `None`: about names.
     pub fn log(&self, tx: &Tx, record_type: u64, object: Option<ObjectId>, bytes: Vec<u8>) {
-        let (_, memory) = self.itxs.add(tx.txg(), object, Content::Bytes(finish(record_type, bytes)));
-        self.context.dirty.add(tx.txg(), memory);
+        let added = self.itxs.add(tx.txg(), object, Content::Bytes(finish(record_type, bytes)));
+        self.context.dirty.add(tx.txg(), added.memory);
     }
 
-    /// Remembers a write to `object`. `list` as the object of [`Zil::log`].
-    pub fn log_write(&self, tx: &Tx, list: Option<ObjectId>, object: ObjectId, generation: u64, offset: u64, length: u64) {
-        let (bytes, memory) = self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
-        self.context.dirty.add(tx.txg(), memory);
-        if bytes >= self.context.tunables.early_write_bytes {
+    /// Remembers a write to `object`. `list` as the object of [`Zil::log`]. Returns a range whose whole blocks are worth being written now, if there is one (`soon`).
+    pub fn log_write(&self, tx: &Tx, list: Option<ObjectId>, object: ObjectId, generation: u64, offset: u64, length: u64) -> Option<Range<u64>> {
+        let added = self.itxs.add(tx.txg(), list, Content::Write { object, generation, offset, length });
+        self.context.dirty.add(tx.txg(), added.memory);
+        if added.bytes() >= self.context.tunables.early_write_bytes {
             // A writer of so much at a stretch may want it to be safe soon, and the disk is idle meanwhile.
             self.context.groups.kick(tx.txg());
         }
+        self.soon.is_worth_writing(&added)
     }
 
     /// Makes the next commit, of any object, write the records of `object`'s contents (before it is renamed).
@@ -307,10 +333,14 @@ mod tests {
     #[test]
     fn what_a_commit_would_write_is_known_before() {
         let itxs = Itxs::default();
-        assert_eq!(itxs.add(5, Some(7), write(0, 10)), (10, size_of::<Itx>() as u64));
-        assert_eq!(itxs.add(5, Some(7), write(10, 10)), (20, 0));
-        assert_eq!(itxs.add(6, Some(7), write(50, 5)).0, 5);
-        assert_eq!(itxs.add(6, Some(8), Content::Write { object: 8, generation: 1, offset: 0, length: 100 }).0, 100);
+        let add = |txg, object, content| {
+            let Added { stretch, before, memory } = itxs.add(txg, Some(object), content);
+            (stretch, before, memory)
+        };
+        assert_eq!(add(5, 7, write(0, 10)), (0..10, 0, size_of::<Itx>() as u64));
+        assert_eq!(add(5, 7, write(10, 10)), (0..20, 10, 0));
+        assert_eq!(add(6, 7, write(50, 5)), (50..55, 0, size_of::<Itx>() as u64));
+        assert_eq!(add(6, 8, Content::Write { object: 8, generation: 1, offset: 0, length: 100 }).0, 0..100);
         assert_eq!((itxs.pending_bytes(Some(7), 4), itxs.pending_bytes(Some(7), 5), itxs.pending_bytes(Some(9), 4)), (25, 5, 0));
         assert_eq!((itxs.pending_bytes(None, 4), itxs.pending_bytes(None, 6)), (125, 0));
         assert_eq!((itxs.pending_spans(Some(8), 4), itxs.pending_spans(Some(8), 6), itxs.pending_spans(None, 4)), (vec![0..100], vec![], vec![]));

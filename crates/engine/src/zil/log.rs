@@ -18,6 +18,7 @@ use super::empty_header;
 use super::commit::flusher::Flusher;
 use super::commit::gather::Gathering;
 use super::itx::Itxs;
+use super::soon::Soon;
 use super::commit::waiting::Waiting;
 use crate::dmu::{DmuContext, Objset, ObjsetLog, SyncTx, Tx};
 use crate::error::Result;
@@ -219,6 +220,8 @@ pub struct Zil {
     pub(super) itxs: Itxs,
     /// The last group with a change that has no record.
     pub(super) unlogged: AtomicU64,
+    /// What is asked for soon after it was written.
+    pub(super) soon: Soon,
     /// Property `sync=disabled`.
     disabled: AtomicBool,
     /// Property `logbias=throughput`.
@@ -266,6 +269,7 @@ impl Zil {
                 replayed: Default::default(),
                 itxs: Itxs::default(),
                 unlogged: AtomicU64::new(0),
+                soon: Soon::default(),
                 disabled: AtomicBool::new(false),
                 throughput: AtomicBool::new(false),
             })

@@ -40,6 +40,7 @@ mod commit;
 mod itx;
 mod log;
 mod replay;
+mod soon;
 mod walk;
 
 pub use claim::{claim, claimed_blocks, give_up_later, refuse_encrypted};

@@ -19,6 +19,7 @@ mod disk;
 mod full;
 mod order;
 mod past;
+mod soon;
 mod threads;
 mod volume;
 mod waits;

@@ -8,6 +8,9 @@
 //! A block that is written so belongs to the open group. Until that is on disk, a record of the log may lead to it: so a place that
 //! turns out not to be the last one is freed with the group, never before.
 //!
+//! Where a program is expected to ask (`zil/soon.rs`), blocks that it has written whole are written by another thread before it does. A writer is not kept away from them: a
+//! block that it changes meanwhile is another `Arc` (invariant 1), and its place is freed with the group.
+//!
 //! A program that goes around the cache ([`super::direct`]) has its blocks written so, too. What memory has of such a block is where it is ([`Contents::Placed`]).
 //!
 //! # Invariants
@@ -16,7 +19,7 @@
 //! 2. A group's early blocks are taken by the sync of the object in this group, which uses or frees each.
 //!
 //! # Path
-//! called by `logged` for the intent log, and for writes around the cache; taken by `dnode_sync`.
+//! called by `logged` for the intent log, before and when it asks, and for writes around the cache; taken by `dnode_sync`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -117,8 +120,25 @@ impl Objset {
 
     /// Writes those of these blocks of `dnode` that `txg` has changed, which the caller holds, and returns where they are. Some may be missing: they
     /// have no data of this group, cannot be told from what was there, or could not be written: these are written with the group.
-    /// The caller keeps writers away from them, and makes them durable.
+    /// The caller makes them durable.
     pub fn write_early(&self, dnode: &Arc<Dnode>, blocks: Range<u64>, txg: Txg) -> Vec<(u64, BlkPtr)> {
+        let _turn = dnode.early_turn.lock();
+        self.write_early_in_turn(dnode, blocks, txg)
+    }
+
+    /// As [`Objset::write_early`], by another thread and for nobody who waits: a caller of that finds them written, or waits for the rest only. Nothing is
+    /// done if `txg` is closed by then, or blocks of `dnode` are just being written.
+    pub fn write_soon(self: &Arc<Self>, dnode: &Arc<Dnode>, blocks: Range<u64>, txg: Txg) {
+        let (objset, dnode) = (self.clone(), dnode.clone());
+        self.context().io.writers().submit(move || {
+            let Some(_hold) = objset.context().groups.try_hold().filter(|hold| hold.txg() == txg) else { return };
+            if let Some(_turn) = dnode.early_turn.try_lock() {
+                objset.write_early_in_turn(&dnode, blocks, txg);
+            }
+        });
+    }
+
+    fn write_early_in_turn(&self, dnode: &Arc<Dnode>, blocks: Range<u64>, txg: Txg) -> Vec<(u64, BlkPtr)> {
         let (mut placed, mut wanted) = (dnode.placed(blocks.clone(), txg), Vec::new());
         for block in blocks {
             let Some(data) = dnode.newest_of(block, txg) else { continue };

@@ -136,6 +136,8 @@ pub struct Dnode {
     pub(in crate::dmu) pending_frees: AtomicU64,
     /// Blocks that are on disk before their group is.
     pub(in crate::dmu) early: Mutex<EarlyBlocks>,
+    /// guards: that no block is written early by two threads at once; held across that I/O
+    pub(in crate::dmu) early_turn: Mutex<()>,
     attachment: OnceLock<Arc<dyn Any + Send + Sync>>,
     attachment_lock: Mutex<()>,
     /// What it weighs in memory.
@@ -242,6 +244,7 @@ impl Dnode {
             blocks: Published::default(),
             pending_frees: AtomicU64::new(0),
             early: Mutex::default(),
+            early_turn: Mutex::default(),
             attachment: OnceLock::new(),
             attachment_lock: Mutex::new(()),
         })

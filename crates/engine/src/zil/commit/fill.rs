@@ -129,7 +129,11 @@ impl Zil {
 
     /// The record of a write, or several: pointers to blocks that are in their place, and bytes of what is between.
     fn fill_write(&self, round: &Round, txg: Txg, write: &WantedWrite, source: &dyn LogSource, filled: &mut Filled) {
-        let placed = source.place(write, txg, self.placing(write.length as u64)).unwrap_or_default();
+        let which = self.placing(write.length as u64);
+        let placed = source.place(write, txg, which).unwrap_or_default();
+        if which == Placing::Covered {
+            self.soon.were_asked_for(placed.iter().map(|block| block.length).sum());
+        }
         let end = write.offset + write.length as u64;
         let mut at = write.offset;
         for block in placed {

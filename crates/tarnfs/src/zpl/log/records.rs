@@ -178,7 +178,8 @@ impl Log {
         }
         self.note_if_wanted(tx, is_alone, |zil| {
             if self.is_to_be_logged(inode, facts)? {
-                zil.log_write(tx, facts.list_of(inode), inode.object, facts.generation, range.start, range.end - range.start);
+                let soon = zil.log_write(tx, facts.list_of(inode), inode.object, facts.generation, range.start, range.end - range.start);
+                soon.iter().for_each(|soon| inode.contents.place_soon(self.files.objset(), tx, soon));
             }
             Ok(())
         })
