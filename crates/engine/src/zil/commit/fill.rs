@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::zil::Zil;
 use crate::zil::block::{DATA_BYTES_MAX, LINK_BYTES, LOG_BLOCK_MAX};
 use crate::zil::commit::Round;
-use crate::zil::itx::Content;
+use crate::zil::itx::{Content, Itx};
 use crate::alloc::ClassKind;
 use crate::dmu::ObjectId;
 use crate::error::Result;
@@ -99,7 +99,7 @@ pub(in crate::zil) struct Filled {
 impl Zil {
     /// Fetches what the records of a round say.
     pub(in crate::zil) fn fill(&self, round: &Round, source: &dyn LogSource) -> Filled {
-        let mut filled = Filled::default();
+        let mut filled = Filled::with_room(self.room_for(round));
         let synced = self.context.groups.synced_txg();
         // A change without a record may have come since this commit began, before some of these records. After a crash
         // without it they must not be there. Commits of these records wait for groups anyway.
@@ -125,6 +125,18 @@ impl Zil {
             return Filled::default();
         }
         filled
+    }
+
+    /// The bytes of memory that a round's records take, if no block is found in its place.
+    fn room_for(&self, round: &Round) -> usize {
+        let bytes = |itx: &Itx| match &itx.content {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Write { length, .. } => match self.placing(*length) {
+                Placing::Placed => (*length as usize).next_multiple_of(8) + (1 + *length as usize / DATA_BYTES_MAX) * size_of::<WriteRecord>(),
+                Placing::Covered | Placing::Touched => size_of::<WriteRecord>(),
+            },
+        };
+        round.records.iter().map(bytes).sum()
     }
 
     /// The record of a write, or several: pointers to blocks that are in their place, and bytes of what is between.
@@ -177,6 +189,10 @@ impl Zil {
 }
 
 impl Filled {
+    fn with_room(bytes: usize) -> Filled {
+        Filled { bytes: Vec::with_capacity(bytes), ..Filled::default() }
+    }
+
     fn push_placed(&mut self, txg: Txg, object: ObjectId, block: &PlacedBlock) {
         let mut record = WriteRecord::new_zeroed();
         record.header.record_type = (RecordType::Write as u64).into();

@@ -5,7 +5,7 @@
 //! for its place in the chain. Rounds are placed in the order in which they were taken, so that a record never comes
 //! before one that it builds upon. Placing is short: it allocates the round's blocks, and the block after them for the
 //! next round. Writing needs no lock: several commits have blocks in flight, each on its own thread, and each ends when
-//! its own round and all before it are stable.
+//! its own round and all before it are stable. Of several rounds of one commit all but the last are written by another thread, while the next one's bytes are fetched.
 //!
 //! ```text
 //!  take (issuer) -> fetch bytes (range locks) -> place, in turn (chain, group) -> write, flush -> stable -> answer
@@ -19,7 +19,8 @@
 //! 1. While a commit holds a group, it waits only for earlier groups.
 //! 2. The blocks that a round allocates in a group are written before the group is (`Chain::placed`).
 //! 3. Between its place and its end a round waits for devices only. The group waits for it, and the holder of the range
-//!    that the next round wants may wait for the group; so each round is made durable before the next one begins.
+//!    that the next round wants may wait for the group; so a round is made durable before the next one begins, or by another thread, which waits
+//!    for nothing else before.
 
 pub(super) mod cost;
 pub(super) mod fill;
@@ -28,6 +29,8 @@ pub(super) mod gather;
 pub(super) mod waiting;
 
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ondisk::zil::WriteRecord;
@@ -47,9 +50,11 @@ use crate::vdev::LogMark;
 use ondisk::blkptr::BlkPtr;
 
 /// Bytes that one round fetches at most, about.
-const ROUND_BYTES: usize = 8 << 20;
+const ROUND_BYTES: usize = 4 << 20;
 /// The records that a block has room for, in bytes.
 const ROOM_MAX: usize = LOG_BLOCK_MAX - LINK_BYTES;
+/// A round of so many bytes is made into blocks by several threads: one alone takes longer than the other takes to wake up.
+const SHARED_BYTES: usize = 1 << 20;
 /// A write that does not fit into one round is cut at a multiple of this.
 const CUT_BYTES: u64 = 1 << 20;
 
@@ -70,15 +75,34 @@ pub(in crate::zil) struct Queue {
 pub(in crate::zil) struct Round {
     /// Its number: rounds are placed in this order.
     pub(in crate::zil) number: u64,
+    /// How many records have been taken with it.
+    taken: u64,
     pub(in crate::zil) records: Vec<Itx>,
 }
 
-/// A round that has its place in the chain.
+/// A block, the one after it, and its part of the bytes of a round.
+type PlacedPart = (BlkPtr, BlkPtr, Range<usize>);
+
+/// A round that has its place in the chain, and is not written.
 struct Placed {
-    /// Each block, the one after it, and its part of the bytes.
-    blocks: Vec<(BlkPtr, BlkPtr, std::ops::Range<usize>)>,
+    /// Its number.
+    round: u64,
+    place: Place,
+    filled: Filled,
+}
+
+/// A round that another thread is to write, until that has begun.
+type Handed = Arc<Mutex<Option<Placed>>>;
+
+/// The place of a round.
+struct Place {
+    blocks: Vec<PlacedPart>,
     first_sequence: u64,
     txg: Txg,
+}
+
+fn encoded((pointer, next, part): PlacedPart, bytes: &[u8]) -> Result<(BlkPtr, Vec<u8>)> {
+    Ok((pointer, block::encode(&pointer, &next, &bytes[part])?))
 }
 
 /// The bytes that a record takes in the log, about.
@@ -92,7 +116,7 @@ impl Zil {
     ///
     /// # Errors
     /// What stopped the pool.
-    pub fn commit(&self, object: Option<ObjectId>, source: &dyn LogSource) -> Result<()> {
+    pub fn commit(self: &Arc<Self>, object: Option<ObjectId>, source: &dyn LogSource) -> Result<()> {
         let groups = &self.context.groups;
         if self.is_disabled() {
             return Ok(());
@@ -121,19 +145,50 @@ impl Zil {
             queue.waiting.range(before..).for_each(|itx| self.context.dirty.remove(itx.txg, itx.memory()));
             queue.queued
         };
-        let mut permit = false;
-        while let Some(round) = self.next_round(target, &mut permit) {
-            let filled = self.fill(&round, source);
-            let placed = self.write_round(&round, filled);
-            self.round_done(round.number, placed);
-        }
-        if permit {
+        if self.write_rounds(target, source) {
             let mut chain = self.chain.lock();
             chain.commits -= 1;
             self.waiting.one_may_begin(&mut chain, self.commits_max());
         }
         self.wait_stable(target)?;
         self.wait_unlogged()
+    }
+
+    /// Takes and writes what was queued up to `target`, in rounds. `true`: as one of the commits that may be under way.
+    fn write_rounds(self: &Arc<Self>, target: u64, source: &dyn LogSource) -> bool {
+        let (mut permit, mut beside) = (false, None);
+        while let Some(round) = self.next_round(target, &mut permit) {
+            let filled = self.fill(&round, source);
+            // Where the other threads have not come to it.
+            beside.take().iter().for_each(|handed| self.write_handed(handed));
+            let is_last = round.taken >= target;
+            match self.place_in_turn(&round, filled) {
+                None => self.round_done(round.number, None),
+                Some(placed) if is_last => self.write_round(placed),
+                Some(placed) => beside = Some(self.write_beside(placed)),
+            }
+        }
+        beside.iter().for_each(|handed| self.write_handed(handed));
+        permit
+    }
+
+    /// Has another thread write a round, while this one fetches the bytes of the next (invariant 3). If there is none, this one writes it.
+    fn write_beside(self: &Arc<Self>, placed: Placed) -> Handed {
+        let handed = Handed::new(Mutex::new(Some(placed)));
+        let (zil, own) = (Arc::clone(self), Arc::clone(&handed));
+        let is_given = self.context.io.writers().submit(move || {
+            let _alarm = Alarm(&zil);
+            zil.write_handed(&own);
+        });
+        if !is_given {
+            self.write_handed(&handed);
+        }
+        handed
+    }
+
+    fn write_handed(&self, handed: &Handed) {
+        let placed = handed.lock().take();
+        placed.into_iter().for_each(|placed| self.write_round(placed));
     }
 
     /// Waits for the groups that hold changes without records.
@@ -240,9 +295,9 @@ impl Zil {
         }
         queue.bytes = if queue.waiting.is_empty() { 0 } else { queue.bytes.saturating_sub(bytes) };
         queue.rounds += 1;
-        let number = queue.rounds;
-        self.chain.lock().rounds.push_back((number, queue.taken, false));
-        Some(Round { number, records })
+        let (number, taken) = (queue.rounds, queue.taken);
+        self.chain.lock().rounds.push_back((number, taken, false));
+        Some(Round { number, taken, records })
     }
 
     /// Whether nothing is logged after this round's records, of names or of `object`.
@@ -260,13 +315,13 @@ impl Zil {
         self.unlogged.fetch_max(txg, Ordering::AcqRel);
     }
 
-    /// Places a round, after waiting for its turn, and writes it durably. Returns the group that it was placed in.
-    fn write_round(&self, round: &Round, mut filled: Filled) -> Option<Txg> {
+    /// Places a round, after waiting for its turn. `None`: it gets no place.
+    fn place_in_turn(&self, round: &Round, filled: Filled) -> Option<Placed> {
         self.waiting.for_turn(round.number, &mut self.chain.lock());
         // A round before this one may have got no place since this one was filled: what came later is not to be in the log without it.
         let may_be_placed = !filled.lengths.is_empty() && !self.has_unlogged_after(self.context.groups.synced_txg());
-        let placed = if may_be_placed { self.place(round.number, &filled) } else { None };
-        if placed.is_none() && !filled.lengths.is_empty() {
+        let place = if may_be_placed { self.place(round.number, &filled) } else { None };
+        if place.is_none() && !filled.lengths.is_empty() {
             // Before the next one has its turn.
             self.note_unlogged(filled.newest);
         }
@@ -275,30 +330,44 @@ impl Zil {
             chain.turn += 1;
             self.waiting.turn_came(chain.turn);
         }
-        let placed = placed?;
-        block::number(&mut filled.bytes, &filled.lengths, placed.first_sequence);
+        place.map(|place| Placed { round: round.number, place, filled })
+    }
+
+    /// Writes a round durably.
+    fn write_round(&self, placed: Placed) {
+        let Placed { round, place, mut filled } = placed;
+        block::number(&mut filled.bytes, &filled.lengths, place.first_sequence);
         let careless = self.context.tunables.canary == Some(Canary::NoFlushOfLog);
         let may_be_durable = !filled.has_placed && !careless;
-        let encoded = |(pointer, next, part): &(BlkPtr, BlkPtr, std::ops::Range<usize>)| Ok((*pointer, block::encode(pointer, next, &filled.bytes[part.clone()])?));
-        let blocks: Result<Vec<_>> = placed.blocks.iter().map(encoded).collect();
+        let is_one = place.blocks.len() == 1;
+        let blocks = self.encode(place.blocks, filled.bytes);
         let began = self.context.host.now_ns();
         // One block is durable by itself.
-        let mark = if may_be_durable && placed.blocks.len() == 1 { LogMark::default() } else { self.context.io.log_mark() };
+        let mark = if may_be_durable && is_one { LogMark::default() } else { self.context.io.log_mark() };
         let durable = blocks.and_then(|blocks| self.context.io.write_log(&blocks, may_be_durable)).unwrap_or_else(|error| {
             self.note_unlogged(filled.newest);
-            self.break_chain(round.number, &error);
+            self.break_chain(round, &error);
             false
         });
         if !durable && !careless && let Err(error) = self.flusher.flush(|| self.context.io.flush_log()).and_then(|()| mark.check()) {
-            self.break_chain(round.number, &error);
+            self.break_chain(round, &error);
         }
         let took = self.context.host.now_ns().saturating_sub(began);
         self.chain.lock().gathering.note(took);
-        Some(placed.txg)
+        self.round_done(round, Some(place.txg));
+    }
+
+    /// The blocks of a round with their bytes: of many, other threads make some.
+    fn encode(&self, blocks: Vec<PlacedPart>, bytes: Vec<u8>) -> Result<Vec<(BlkPtr, Vec<u8>)>> {
+        if bytes.len() < SHARED_BYTES {
+            return blocks.into_iter().map(|block| encoded(block, &bytes)).collect();
+        }
+        let bytes = Arc::new(bytes);
+        self.context.io.writers().map(blocks, move |block| encoded(block, &bytes)).into_iter().collect()
     }
 
     /// Gives a round its blocks, and the chain its next one. It is this round's turn. `None`: there is no room.
-    fn place(&self, round: u64, filled: &Filled) -> Option<Placed> {
+    fn place(&self, round: u64, filled: &Filled) -> Option<Place> {
         let synced = self.context.groups.synced_txg();
         let (tail, predicted) = {
             let mut chain = self.chain.lock();
@@ -347,7 +416,7 @@ impl Zil {
         drop(chain);
         self.set_dirty(txg);
         let blocks = parts.into_iter().enumerate().map(|(index, part)| (pointers[index], pointers[index + 1], part)).collect();
-        Some(Placed { blocks, first_sequence, txg })
+        Some(Place { blocks, first_sequence, txg })
     }
 
     /// Has `txg`, which the caller holds, free blocks that it allocated and that are in no chain.
