@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::tx::OpenTx;
+use super::tx::{OpenTx, needed};
 use super::{Objset, Refusal};
 use crate::error::{Error, Result};
 use crate::txg::{Txg, TxgHold};
@@ -100,7 +100,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         if let Some(whole) = &self.whole {
-            let needed = whole.dirtied.load(Ordering::Relaxed);
+            let needed = needed(whole.dirtied.load(Ordering::Relaxed));
             self.objset.owner().settle(whole.txg(), whole.promised, needed);
         }
     }

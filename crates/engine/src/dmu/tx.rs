@@ -169,6 +169,14 @@ enum Hold<'a> {
     Whole(&'a Whole),
 }
 
+/// What a change that a group needs for the first time dirties besides the blocks that are counted: what leads to a dnode.
+const UNCOUNTED_BYTES: u64 = 16 << 10;
+
+/// The most that a transaction needs which has dirtied so much that its group had not changed before. What only changes again what the group has changed needs nothing.
+pub(super) fn needed(dirtied: u64) -> u64 {
+    if dirtied > 0 { dirtied + UNCOUNTED_BYTES } else { 0 }
+}
+
 impl Drop for OpenTx<'_> {
     fn drop(&mut self) {
         let dirtied = self.tx.dirtied.load(Ordering::Relaxed);
@@ -177,7 +185,7 @@ impl Drop for OpenTx<'_> {
             bytes => self.owner.will_free(self.tx.txg, bytes),
         }
         match &self.hold {
-            Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, dirtied),
+            Hold::Own { .. } => self.owner.settle(self.tx.txg, self.promised, needed(dirtied)),
             // The whole settles.
             Hold::Whole(whole) => whole.note_dirtied(dirtied),
         }

@@ -10,6 +10,8 @@ use crate::disk::CutDisk;
 use crate::{DISK_BYTES, Mode, check, create_with, file_system_in, open, replay, top};
 
 const PIECE: usize = 256 << 10;
+/// So often a write is refused that has room once groups are written.
+const REFUSALS_MAX: u32 = 100;
 
 /// A file of a full pool is written over and synced, in steps of so many bytes, until twice the size of the pool has gone by. (`throughput`: the blocks
 /// themselves, each time to another place.)
@@ -38,8 +40,11 @@ fn synced_again_and_again(throughput: bool, bytes: usize) {
     let mut piece = vec![0; bytes];
     for number in 0..2 * DISK_BYTES / bytes.max(4096) {
         random.fill_bytes(&mut piece);
+        let mut refused = 0;
         while let Err(error) = fs.write(small, WriteMode::At(0), &piece, &Credentials::root()) {
             assert_eq!(error.kind(), ErrorKind::NoSpace, "write {number}: {error}");
+            refused += 1;
+            assert!(refused < REFUSALS_MAX, "write {number} was refused for ever: {error}");
             pool.sync_all().unwrap();
         }
         fs.fsync(small).unwrap_or_else(|error| panic!("fsync {number}: {error}"));

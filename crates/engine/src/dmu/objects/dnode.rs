@@ -374,8 +374,7 @@ impl Dnode {
                 let bytes = DNODE_DIRTY_BYTES + if is_first_of_block { disk::DNODE_BLOCK_BYTES } else { 0 };
                 self.objset.context.note_dirty(tx.txg(), bytes);
                 self.objset.context.dirty.ripen(tx.txg(), DNODE_DIRTY_BYTES);
-                // A block of dnodes has two copies at the least, and what leads to it is written, too.
-                tx.note_dirtied(if is_first_of_block { 2 * disk::DNODE_BLOCK_BYTES } else { DNODE_DIRTY_BYTES });
+                tx.note_dirtied(DNODE_DIRTY_BYTES);
             }
         }
         let record = record.get_or_insert_with(|| {

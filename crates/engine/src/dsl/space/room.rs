@@ -35,6 +35,8 @@ const OVERCOMMIT_SHIFT: u32 = 5;
 const SLOP_PARTS_PROMISED: u64 = 4;
 /// Promises take no more than this of what is kept back: others have reserved it.
 const BEYOND_MAX: u64 = 8 << 20;
+/// A pool in which so much is left writes groups early.
+const ROOMY: u64 = 64 << 20;
 /// For fewer promised bytes no group is written early.
 const KNOWN_MIN: u64 = 4 << 20;
 /// A block in the smallest pieces takes twice its size: a header for each two pieces, with one copy more.
@@ -184,7 +186,11 @@ impl Room {
             check_quota(dir, used, promised, limit, beyond).map_err(for_now)?;
         }
         if dir.is_root() {
-            self.keep_known(used, promised.saturating_mul(PIECES_FACTOR), self.usable_space(SpaceCheck::Normal), txg);
+            let limit = self.usable_space(SpaceCheck::Normal);
+            // Where little is left, the last promises go beyond the limit, and the more groups there are the further.
+            if limit.saturating_sub(used) >= ROOMY {
+                self.keep_known(used, promised.saturating_mul(PIECES_FACTOR), limit, txg);
+            }
             self.check_pool(dir, used, promised, bytes, SpaceCheck::Normal).map_err(for_now)?;
         }
         let wanted = bytes.saturating_sub(share.paid) as i64;
