@@ -117,15 +117,16 @@ fn less_is_read_ahead_where_it_leaves_before_it_is_used() {
     let window = || rig.pool.engine().context.cache.ahead_window();
     rig.forget();
     let (before, mut buffer) = (window(), vec![0; 32 << 10]);
-    for round in 0..40 {
+    // As many streams as a file may have: what they read ahead is twice what it takes until the window is looked at.
+    for round in 0..8 {
         for at in 0..10 {
-            assert!(rig.fs.read_into(rig.file, (round % 4 * 16 * MB) + (at << 15), &mut buffer).is_ok());
+            assert!(rig.fs.read_into(rig.file, (round * 8 * MB) + (at << 15), &mut buffer).is_ok());
         }
         rig.settle();
         rig.forget();
     }
     let stats = rig.stats();
-    assert!(stats.ahead.unused > 64 && window() < before, "{} of {before}: {:?}", window(), stats.ahead);
+    assert!(stats.ahead.unused > 128 && window() < before, "{} of {before}: {:?}", window(), stats.ahead);
 }
 
 /// Each file's object was read when it was asked for.
