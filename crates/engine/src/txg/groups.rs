@@ -355,6 +355,14 @@ impl TxgGroups {
     pub fn wait_for_room(&self) -> Result<()> {
         let txg = self.open_txg();
         self.write_anyway(txg);
+        self.wait_stuck(txg)
+    }
+
+    /// As [`TxgGroups::wait_synced`], of a user that can do nothing before.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub fn wait_stuck(&self, txg: Txg) -> Result<()> {
         self.count_stuck(|stuck| stuck + 1);
         let written = self.wait_synced(txg);
         self.count_stuck(|stuck| stuck - 1);

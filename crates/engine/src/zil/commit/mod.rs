@@ -132,7 +132,7 @@ impl Zil {
             return self.wait_unlogged();
         }
         if self.is_cheaper_in_place(object, source) || !self.prepare_chain()? {
-            return groups.wait_synced(groups.open_txg());
+            return groups.wait_stuck(groups.open_txg());
         }
         let target = {
             let mut queue = self.issuer.lock();
@@ -195,7 +195,7 @@ impl Zil {
     fn wait_unlogged(&self) -> Result<()> {
         let groups = &self.context.groups;
         match self.unlogged.load(Ordering::Acquire) {
-            txg if txg > groups.synced_txg() => groups.wait_synced(txg),
+            txg if txg > groups.synced_txg() => groups.wait_stuck(txg),
             _ => Ok(()),
         }
     }
