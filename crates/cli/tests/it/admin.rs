@@ -466,10 +466,11 @@ fn a_pool_that_cannot_be_written_waits_to_be_repaired() {
     for mode in ["wait", "continue"] {
         let Some(rig) = Rig::new() else { return };
         fs::create_dir(rig.path("small")).unwrap();
-        let small = SmallDisk::mount(&rig.path("small"), 40);
+        let small = SmallDisk::mount(&rig.path("small"), 20);
         fs::File::create_new(rig.path("small/a.img")).unwrap().set_len(256 * MIB).unwrap();
         rig.ok(&format!("zpool create -o failmode={mode} -O mountpoint=@mnt -O compression=off tank @small/a.img"));
-        let data: Vec<u8> = (0..15_000_000u32).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        // More than the disk takes, and little enough to be accepted whole before the first transaction group meets its end.
+        let data: Vec<u8> = (0..6_000_000u32).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         let (path, written) = (rig.path("mnt/file"), data.clone());
         let writer = std::thread::spawn(move || {
             use std::io::Write;

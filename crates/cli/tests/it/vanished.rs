@@ -52,7 +52,6 @@ impl Full {
 
     fn wait_for_suspension(&self) {
         self.rig.wait("the suspension", || self.rig.run("zpool status tank").out.contains("SUSPENDED"));
-        assert!(!self.writer.is_finished(), "what was accepted waits for the device");
         assert_eq!(fs::read(self.rig.path("mnt/kept")).unwrap(), noise(1));
     }
 
@@ -80,6 +79,7 @@ impl Full {
 fn a_device_that_refuses_writes_is_waited_for() {
     let Some(full) = Full::new("wait") else { return };
     full.wait_for_suspension();
+    assert!(!full.writer.is_finished(), "what was accepted waits for the device");
     full.rig.refused("zpool export -f tank", "suspended");
     full.rig.refused("zpool sync tank", "");
     // Nor does `sync` wait, which the kernel has ask all file systems: its caller may have nothing to do with this pool.
@@ -91,6 +91,7 @@ fn a_device_that_refuses_writes_is_waited_for() {
     // Cleared too early: it is suspended again.
     full.rig.run("zpool clear tank");
     full.wait_for_suspension();
+    assert!(!full.writer.is_finished(), "what was accepted waits for the device");
     full.repair();
     full.rig.ok("zpool clear tank");
     full.rig.wait("the writer's end", || full.writer.is_finished());
@@ -116,7 +117,10 @@ fn a_device_that_refuses_writes_hangs_nobody() {
     full.rig.wait("the daemon's end", || !full.rig.path("sock").exists());
     full.rig.wait("the writer's end", || full.writer.is_finished());
     full.import();
-    full.finish();
+    let Full { writer, rig } = full;
+    // By the next write, where a transaction group met the full device; else by the fsync that waited.
+    writer.join().unwrap().expect_err("the writer is told");
+    Full { writer: spawn(|| Ok(())), rig }.finish();
 }
 
 /// failmode=panic: the program ends, as by a power failure.
