@@ -46,15 +46,29 @@ struct Slow {
     /// How many were under way at the same time, now and at most.
     inside: Mutex<(usize, usize)>,
     came: Condvar,
-    /// Reads wait.
-    holds_reads: Mutex<bool>,
-    let_go: Condvar,
+    /// Whether reads wait, and how many do.
+    held_reads: Mutex<(bool, usize)>,
+    changed: Condvar,
 }
 
 impl Slow {
     fn hold_reads(&self, hold: bool) {
-        *self.holds_reads.lock() = hold;
-        self.let_go.notify_all();
+        self.held_reads.lock().0 = hold;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a read does.
+    fn wait_for_a_held_read(&self) {
+        self.changed.wait_while(&mut self.held_reads.lock(), |held| held.1 == 0);
+    }
+
+    /// A read waits as long as it is held.
+    fn pass_read(&self) {
+        let mut held = self.held_reads.lock();
+        held.1 += 1;
+        self.changed.notify_all();
+        self.changed.wait_while(&mut held, |held| held.0);
+        held.1 -= 1;
     }
 
     /// A write takes until two others are under way, or long enough for them to come.
@@ -78,7 +92,7 @@ impl BlockDevice for Mirror {
         Ok(IoMap::mirror((0..self.sides.len() as u32).map(|leaf| LeafId { vdev: 0, leaf }), offset, length))
     }
     fn read_leaf(&self, leaf: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.slow.let_go.wait_while(&mut self.slow.holds_reads.lock(), |holds| *holds);
+        self.slow.pass_read();
         Ok(self.sides[leaf.leaf as usize].read_at(buf, offset)?)
     }
     fn write_leaf(&self, leaf: LeafId, _: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
@@ -627,9 +641,10 @@ fn a_reader_that_waits_for_a_read_ahead_has_not_missed() {
     for pointer in &pointers {
         mirrors[0].slow.hold_reads(true);
         cache.prefetch(pointer, &HERE, |see_to_it| see_to_it());
+        mirrors[0].slow.wait_for_a_held_read();
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| cache.read(pointer, &HERE).unwrap());
-            // Long enough for both to come as far as that; else once more.
+            // Long enough for it to come as far as that; else once more.
             std::thread::sleep(Duration::from_millis(20));
             mirrors[0].slow.hold_reads(false);
             assert_eq!(reader.join().unwrap().len(), 8192);
