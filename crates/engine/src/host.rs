@@ -34,18 +34,19 @@ pub trait Host: Send + Sync {
 /// How nice a thread is that yields.
 const NICE: i32 = 10;
 
-/// Called in each thread before it makes another one.
-static BEFORE_SPAWN: OnceLock<fn()> = OnceLock::new();
+/// Makes the calling thread as urgent as others.
+static CLAIM_CPU: OnceLock<fn()> = OnceLock::new();
 
-/// Sets what a thread of this process does before it makes another one. The new thread inherits its maker's class of the scheduler, and the class of threads
-/// that serve mounts may be the idle one. Set once.
-pub fn before_spawn(act: fn()) {
-    let _ = BEFORE_SPAWN.set(act);
+/// Sets how a thread of this process becomes as urgent as others. Threads that serve mounts may be in the idle class of the scheduler, and a new thread inherits
+/// its maker's class. Set once.
+pub fn set_cpu_claim(claim: fn()) {
+    let _ = CLAIM_CPU.set(claim);
 }
 
-/// Calls what [`before_spawn`] was given.
-fn prepare_to_spawn() {
-    BEFORE_SPAWN.get().iter().for_each(|act| act());
+/// Makes the calling thread as urgent as others. To be called before it makes a thread, and before it waits for a device or for another thread: one that wakes up
+/// in the idle class waits for all others as well.
+pub(crate) fn claim_cpu() {
+    CLAIM_CPU.get().iter().for_each(|claim| claim());
 }
 
 /// Lets this thread run on every CPU that the program may use. A thread inherits its maker's CPU, and threads that serve requests of the kernel are pinned to
@@ -155,7 +156,7 @@ impl Host for RealHost {
             run_anywhere();
             body();
         };
-        prepare_to_spawn();
+        claim_cpu();
         std::thread::Builder::new().name(name.to_owned()).spawn(anywhere).is_ok()
     }
 
@@ -205,13 +206,22 @@ mod tests {
         maker.join().unwrap();
     }
 
-    /// The maker of a thread is asked to prepare itself, in its own thread.
+    /// The maker of a thread claims its CPU, in its own thread, and so does who reads, writes and flushes.
     #[test]
-    fn a_thread_prepares_to_make_another() {
-        use std::cell::Cell;
-        thread_local!(static PREPARED: Cell<u32> = const { Cell::new(0) });
-        before_spawn(|| PREPARED.set(PREPARED.get() + 1));
-        assert!(RealHost.spawn("test", Box::new(|| {})));
-        assert_eq!(PREPARED.get(), 1);
+    fn a_thread_claims_its_cpu_before_it_makes_another_or_waits_for_a_device() {
+        use crate::vdev::{Class, Leaf};
+        thread_local!(static CLAIMED: Cell<u32> = const { Cell::new(0) });
+        set_cpu_claim(|| CLAIMED.set(CLAIMED.get() + 1));
+        let claims = |act: &dyn Fn()| {
+            CLAIMED.set(0);
+            act();
+            CLAIMED.get() > 0
+        };
+        assert!(claims(&|| assert!(RealHost.spawn("test", Box::new(|| {})))));
+        let leaf = Leaf::alone(1, "a".to_owned(), Arc::new(disk::MemDisk::new("a", 16 << 20)), &RealHost::shared());
+        assert!(claims(&|| leaf.write(Class::AsyncWrite, 0, &[&[1; 4096]]).unwrap()));
+        assert!(claims(&|| leaf.write_durable(0, &[&[1; 4096]]).unwrap()));
+        assert!(claims(&|| leaf.flush().unwrap()));
+        assert!(claims(&|| leaf.read(Class::SyncRead, 0, &mut [0; 4096]).unwrap()));
     }
 }

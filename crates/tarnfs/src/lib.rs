@@ -13,7 +13,7 @@ pub use rolling_back::RollingBack;
 pub use engine::dmu::Direct;
 pub use engine::dsl::PropertyChange;
 pub use engine::error::{Error, ErrorKind};
-pub use engine::host::before_spawn;
+pub use engine::host::set_cpu_claim;
 pub use engine::vdev::Bias;
 pub use engine::tunables::{MemoryPressure, Parameter, Parameters, Tunables};
 pub use zpl::{

@@ -270,7 +270,7 @@ impl FuseMounter {
     /// A mounter without mounts.
     pub fn new() -> FuseMounter {
         // Threads that a mount's thread starts must not inherit its idle class.
-        tarnfs::before_spawn(fuse::claim_cpu);
+        tarnfs::set_cpu_claim(fuse::claim_cpu);
         FuseMounter::default()
     }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
+use crate::host;
+
 /// A read that is under way.
 #[derive(Debug)]
 struct Flight<V> {
@@ -96,6 +98,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
 
 impl<V: Clone> Flight<V> {
     fn wait(&self) -> Option<V> {
+        host::claim_cpu();
         let mut state = self.state.lock();
         loop {
             match &*state {

@@ -17,9 +17,13 @@
 //! then wait for all others. (64 and 128 synchronous writers on two CPUs, beside compilers, did 1.5 and 1.9 times as
 //! many writes without it.)
 //!
-//! A new thread inherits the class of its creator. So a thread leaves the idle class before it creates another one
-//! ([`claim_cpu`]): the guard does not know threads that serve no queue, and one left in the idle class could be kept
-//! from the CPU for ever with everything that it holds.
+//! A thread that waits for a disk would come back behind all others, as late as two ticks. So a thread leaves the idle
+//! class before it does ([`claim_cpu`]), and enters it again just before it answers. Where many requests wait, the CPU is
+//! busy with them, and nobody yields.
+//!
+//! A new thread inherits the class of its creator. So a thread leaves the idle class before it creates another one, too:
+//! the guard does not know threads that serve no queue, and one left in the idle class could be kept from the CPU for
+//! ever with everything that it holds.
 //!
 //! A thread also needs the CPU to end. A probe left in the idle class on a busy machine would keep a killed process
 //! alive, with the disks that it has locked. So a probe is in that class only while it is asked.
@@ -53,6 +57,8 @@ const BURST: u64 = 40;
 const BURST_MIN: u64 = 30;
 /// The most requests under way in a queue with which its threads still yield.
 const CROWD: usize = 3;
+/// One of so many requests may wait while threads still yield.
+const FEW_WAIT: u64 = 16;
 /// Looks without any request after which a burst has ended.
 const QUIET_TICKS: u32 = 3;
 /// Consecutive looks that the probe must have answered before threads yield again.
@@ -75,6 +81,8 @@ struct Queue {
     requests: AtomicU64,
     /// The most requests under way at a time since the guard's last look.
     crowd: AtomicUsize,
+    /// How often requests waited, for a disk or another thread.
+    waits: AtomicU64,
     /// Its threads are to be in the idle class.
     gives_way: AtomicBool,
     members: Mutex<Vec<Arc<Member>>>,
@@ -93,14 +101,19 @@ struct Member {
 }
 
 thread_local! {
-    /// The calling thread, if it serves a queue.
-    static OWN: RefCell<Option<Arc<Member>>> = const { RefCell::new(None) };
+    /// The calling thread and its queue, if it serves one.
+    static OWN: RefCell<Option<(&'static Queue, Arc<Member>)>> = const { RefCell::new(None) };
 }
 
-/// Keeps the calling thread from yielding until its next request. For a thread that is about to start another one,
+/// Keeps the calling thread from yielding until it answers. For a thread that is about to wait, or to start another one,
 /// which would inherit the idle class for good.
 pub fn claim_cpu() {
-    OWN.with_borrow(|own| own.iter().for_each(|member| member.stop_giving_way()));
+    OWN.with_borrow(|own| {
+        if let Some((queue, member)) = own {
+            queue.waits.fetch_add(1, Ordering::Relaxed);
+            member.stop_giving_way();
+        }
+    });
 }
 
 /// A thread's membership in its queue; the thread leaves the queue when this is dropped.
@@ -114,6 +127,7 @@ pub(crate) struct Membership {
 #[derive(Debug, Default)]
 struct Watch {
     requests: u64,
+    waits: u64,
     quiet: u32,
     calm: u32,
 }
@@ -141,8 +155,9 @@ impl Courtesy {
     /// The calling thread serves this queue from now on.
     pub(crate) fn join(&'static self, queue: u16) -> Option<Membership> {
         let member = Arc::new(Member { thread: gettid().as_raw_nonzero().get(), gives_way: AtomicBool::new(false) });
-        self.queues.get(usize::from(queue))?.members().push(Arc::clone(&member));
-        OWN.set(Some(Arc::clone(&member)));
+        let joined = self.queues.get(usize::from(queue))?;
+        joined.members().push(Arc::clone(&member));
+        OWN.set(Some((joined, Arc::clone(&member))));
         Some(Membership { courtesy: self, queue, member })
     }
 
@@ -184,6 +199,8 @@ impl Queue {
     fn look(&self, watch: &mut Watch) -> bool {
         let requests = self.requests.load(Ordering::Relaxed);
         let came = requests - std::mem::replace(&mut watch.requests, requests);
+        let waits = self.waits.load(Ordering::Relaxed);
+        let waited = waits - std::mem::replace(&mut watch.waits, waits);
         watch.quiet = if came == 0 { watch.quiet + 1 } else { 0 };
         let (asked, probe) = (self.asked.load(Ordering::Relaxed), self.probe_thread.load(Ordering::Acquire));
         watch.calm = if self.answered.load(Ordering::Acquire) == asked { watch.calm + 1 } else { 0 };
@@ -193,7 +210,7 @@ impl Queue {
         }
         let burst = watch.quiet < QUIET_TICKS;
         let is_crowd = self.crowd.swap(0, Ordering::Relaxed) > CROWD;
-        let may = watch.calm >= CALM_TICKS && !is_crowd;
+        let may = watch.calm >= CALM_TICKS && !is_crowd && waited * FEW_WAIT <= came;
         let gives_way = probe != 0 && may && burst && (came >= BURST || came >= BURST_MIN && self.gives_way.load(Ordering::Relaxed));
         self.gives_way.store(gives_way, Ordering::SeqCst);
         if burst && watch.calm > 0 && probe != 0 && set_class(probe, libc::SCHED_IDLE) {
@@ -242,6 +259,11 @@ impl Membership {
         if requests.is_multiple_of(BURST) && self.courtesy.sleeps.load(Ordering::Relaxed) && self.courtesy.sleeps.swap(false, Ordering::SeqCst) {
             self.courtesy.guard.get().inspect(|guard| guard.unpark());
         }
+    }
+
+    /// The thread is about to answer.
+    pub(crate) fn answers(&self) {
+        let queue = &self.courtesy.queues[usize::from(self.queue)];
         if queue.gives_way.load(Ordering::Relaxed) && !self.member.gives_way.load(Ordering::Relaxed) {
             self.give_way(queue);
         }
@@ -287,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    fn until(what: &str, condition: impl Fn() -> bool) {
+    fn until(what: &str, mut condition: impl FnMut() -> bool) {
         let limit = Instant::now() + Duration::from_secs(60);
         while !condition() {
             assert!(Instant::now() < limit, "{what}");
@@ -309,6 +331,7 @@ mod tests {
             while !ends.load(Ordering::SeqCst) {
                 if !pause.load(Ordering::SeqCst) {
                     membership.request(1);
+                    membership.answers();
                 }
                 thread::sleep(Duration::from_micros(100));
             }
@@ -357,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_crowd_nobody_makes_way() {
+    fn in_a_crowd_nobody_makes_way_nor_where_many_wait() {
         if !can_be_taken_back() {
             println!("SKIPPED: threads that make way: this process may not leave the idle class");
             return;
@@ -365,7 +388,10 @@ mod tests {
         let courtesy = Courtesy::start(1).expect("threads can be started");
         thread::spawn(move || {
             let membership = courtesy.join(0).expect("there is a queue");
-            let burst_of = |under_way| (0..2 * BURST).for_each(|_| membership.request(under_way));
+            let burst_of = |under_way| {
+                (0..2 * BURST).for_each(|_| membership.request(under_way));
+                membership.answers();
+            };
             until("the thread does not make way for a few", || {
                 burst_of(CROWD);
                 class(0) == libc::SCHED_IDLE
@@ -373,6 +399,18 @@ mod tests {
             until("the thread makes way in a crowd", || {
                 burst_of(CROWD + 1);
                 class(0) == libc::SCHED_OTHER
+            });
+            until("the thread does not make way again", || {
+                burst_of(CROWD);
+                class(0) == libc::SCHED_IDLE
+            });
+            // Half of the requests wait. Without heed of that it would make way before each answer.
+            let mut ordinary = 0;
+            until("the thread makes way where half of the requests wait", || {
+                (0..BURST).for_each(|_| claim_cpu());
+                burst_of(CROWD);
+                ordinary = if class(0) == libc::SCHED_OTHER { ordinary + 1 } else { 0 };
+                ordinary == 10
             });
         })
         .join()
@@ -394,6 +432,7 @@ mod tests {
             let make_way = || {
                 until("the thread does not make way in a burst", || {
                     (0..2 * BURST).for_each(|_| membership.request(1));
+                    membership.answers();
                     class(0) == libc::SCHED_IDLE
                 });
             };

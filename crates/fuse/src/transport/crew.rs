@@ -315,6 +315,9 @@ impl Worker {
             }
             // What it serves from now on takes no thread from others.
             under_way.take();
+            if let Some(membership) = keeper.as_ref().and_then(|keeper| keeper.membership.as_ref()) {
+                membership.answers();
+            }
             match self.commit_and_wait(&entry, commit_id) {
                 Ok(0) => others = mount.given(entry.queue),
                 Ok(error) if entry::is_end(error) => {

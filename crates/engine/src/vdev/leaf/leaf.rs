@@ -8,7 +8,7 @@ use super::together;
 use super::traffic::{RequestKind, Traffic};
 use super::{Reason, VdevState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::HostRef;
+use crate::host::{self, HostRef};
 use crate::tunables::Tunables;
 use crate::vdev::map::View;
 use crate::vdev::members::outage::{self, Missed};
@@ -355,6 +355,7 @@ impl Leaf {
             bail!(NoDevice, "{}: {}", self.name, self.state());
         }
         let at = self.place(offset, buf.len() as u64)?;
+        host::claim_cpu();
         let _pending = Pending::new(&self.stats.pending);
         self.stats.last_end.store(offset.wrapping_add(buf.len() as u64), Relaxed);
         let now = || self.traffic.now_ns();
@@ -458,6 +459,7 @@ impl Leaf {
         bufs: &[&[u8]],
         write: impl FnOnce(&DiskRef, u64) -> std::io::Result<()>,
     ) -> Result<()> {
+        host::claim_cpu();
         let length: usize = bufs.iter().map(|b| b.len()).sum();
         let counted = |result: Result<()>| {
             count(&result, &self.stats.writes, &self.stats.written_bytes, &self.stats.write_errors, length);
@@ -494,6 +496,7 @@ impl Leaf {
     /// Makes durable what was written. What fails leaves the leaf degraded and behind: nobody knows what it lost. A second flush may well
     /// succeed then: the system has reported the error, and dropped what it could not write.
     pub fn flush(&self) -> Result<()> {
+        host::claim_cpu();
         let written = self.written.load(SeqCst);
         let now = || self.traffic.now_ns();
         let _turn = self.queue.note_flush(&now);
