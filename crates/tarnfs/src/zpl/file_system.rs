@@ -284,7 +284,7 @@ impl FileSystem {
             return Ok(());
         }
         let groups = &self.objset.context().groups;
-        groups.wait_synced(groups.open_txg())
+        groups.wait_stuck(groups.open_txg())
     }
 
     /// Waits until everything that was done to the file system is on disk, for `sync(2)` and `umount(2)`: where nothing was changed it is over at once, and a suspended pool is not waited for, since

@@ -71,7 +71,7 @@ impl Transaction {
                 drop(alone);
                 // What it has seen is to be on disk, too.
                 let groups = &fs.objset.context().groups;
-                return if durability == Durability::Now { groups.wait_synced(groups.open_txg()) } else { Ok(()) };
+                return if durability == Durability::Now { groups.wait_stuck(groups.open_txg()) } else { Ok(()) };
             }
             if !alone.begin(room)? {
                 drop(alone);
@@ -103,7 +103,7 @@ impl Transaction {
         // What was removed may be freed now.
         drop(self);
         if durability == Durability::Now {
-            fs.objset.context().groups.wait_synced(txg)?;
+            fs.objset.context().groups.wait_stuck(txg)?;
         }
         pending.map_or(Ok(()), |pending| pending.outcome())
     }
