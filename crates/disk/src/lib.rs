@@ -6,7 +6,7 @@
 //! any number of threads. What a write has stored is safe only after a `flush` that was begun after the write ended.
 //!
 //! [`FileDisk`] is a regular file or a block device, [`MemDisk`] is memory with faults on demand, for tests,
-//! [`SliceDisk`] is a part of another disk.
+//! [`SliceDisk`] is a part of another disk, [`WatchedDisk`] another one whose requests are seen, for tests.
 //!
 //! # Invariants
 //! 1. A read returns all bytes asked for or an error: past the end it is `UnexpectedEof`.
@@ -26,6 +26,7 @@ mod loan;
 mod mem;
 mod room;
 mod slice;
+mod watched;
 
 pub use behind::Footprint;
 pub use file::{Access, FileDisk};
@@ -34,6 +35,7 @@ pub use gpt::partitions;
 pub use loan::{Borrowed, Loan, lend, lend_mut};
 pub use mem::{Faults, MemDisk};
 pub use slice::SliceDisk;
+pub use watched::{Request, Watch, WatchedDisk};
 
 /// What a disk is made of; labels say so too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

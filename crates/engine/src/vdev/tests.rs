@@ -3,7 +3,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::host::RealHost;
 use crate::zio::{BlockDevice, read_range, write_blocks, write_range, write_range_durable};
-use disk::{Disk, DiskKind, DiskRef, MemDisk};
+use disk::{Disk, DiskRef, MemDisk, Request, Watch, WatchedDisk};
 use ondisk::label as layout;
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
@@ -273,56 +273,19 @@ fn damaged_descriptions_are_refused() {
     assert_eq!(check(&|c| c.kind = VdevKind::Mirror), ErrorKind::Corrupt);
 }
 
-/// A disk that remembers what was done to it.
-struct Recorder {
-    inner: MemDisk,
-    log: Arc<Mutex<Vec<String>>>,
-}
-
-impl Disk for Recorder {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.inner.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let label = (0..4).find(|&l| {
-            let start = layout::label_offset(SIZE, l);
-            (start..start + layout::LABEL_BYTES).contains(&offset)
-        });
-        let label = label.expect("only labels are written");
-        let within = offset - layout::label_offset(SIZE, label);
-        let what = if within >= layout::RING_OFFSET {
-            format!("uberblock {}", (within - layout::RING_OFFSET) / buf.len() as u64)
-        } else {
-            "config".to_owned()
-        };
-        self.log.lock().push(format!("{what} {label}"));
-        self.inner.write_at(buf, offset)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.log.lock().push("flush".to_owned());
-        self.inner.flush()
-    }
-
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn size_bytes(&self) -> u64 {
-        SIZE
-    }
-
-    fn sector_bytes(&self) -> u64 {
-        512
-    }
-
-    fn kind(&self) -> DiskKind {
-        DiskKind::File
-    }
-
-    fn name(&self) -> &str {
-        "recorder"
+/// What a disk is asked for, in words.
+fn words_of(request: &Request) -> String {
+    let Request::Write(range) = request else { return "flush".to_owned() };
+    let label = (0..4).find(|&label| {
+        let start = layout::label_offset(SIZE, label);
+        (start..start + layout::LABEL_BYTES).contains(&range.start)
+    });
+    let label = label.expect("only labels are written");
+    let within = range.start - layout::label_offset(SIZE, label);
+    if within >= layout::RING_OFFSET {
+        format!("uberblock {} {label}", (within - layout::RING_OFFSET) / (range.end - range.start))
+    } else {
+        format!("config {label}")
     }
 }
 
@@ -335,7 +298,14 @@ fn config(txg: u64) -> NvList {
 #[test]
 fn labels_are_synced_in_the_order_that_survives_crashes() {
     let log = Arc::new(Mutex::new(Vec::new()));
-    let disk: DiskRef = Arc::new(Recorder { inner: MemDisk::new("r", SIZE), log: log.clone() });
+    let noted = log.clone();
+    let note = move |request: Request| {
+        if !matches!(request, Request::Read(_)) {
+            noted.lock().push(words_of(&request));
+        }
+        Ok(())
+    };
+    let disk: DiskRef = Arc::new(WatchedDisk::new(Arc::new(MemDisk::new("r", SIZE)), note));
     let leaf = NewLeaf { disk: disk.clone(), path: "r".to_owned(), whole_disk: false };
     let new = NewTop { leaves: vec![leaf], ashift: Some(12), ..NewTop::default() };
     let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
@@ -450,7 +420,6 @@ fn uberblocks_take_turns() {
 
 /// A side of a mirror that takes its time, and sees whether another one is written at the same time.
 struct Slow {
-    memory: MemDisk,
     /// So many sides are being written, or flushed; shared.
     inside: Arc<AtomicU64>,
     /// Another one is to come, so it is waited for; shared.
@@ -476,35 +445,12 @@ impl Slow {
     }
 }
 
-impl Disk for Slow {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.memory.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.pass();
-        self.memory.write_at(buf, offset)
-    }
-    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
-        self.write_vectored_at(bufs, offset)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.pass();
+impl Watch for Slow {
+    fn before(&self, request: Request) -> io::Result<()> {
+        if matches!(request, Request::Write(_) | Request::Flush) {
+            self.pass();
+        }
         Ok(())
-    }
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn size_bytes(&self) -> u64 {
-        self.memory.size_bytes()
-    }
-    fn sector_bytes(&self) -> u64 {
-        512
-    }
-    fn kind(&self) -> DiskKind {
-        DiskKind::Block
-    }
-    fn name(&self) -> &str {
-        self.memory.name()
     }
 }
 
@@ -512,10 +458,12 @@ impl Disk for Slow {
 #[test]
 fn the_sides_of_a_slow_mirror_are_written_at_the_same_time() {
     let (inside, is_not_alone, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let slow = |name: &str| Arc::new(Slow { memory: MemDisk::new(name, SIZE), inside: inside.clone(), is_not_alone: is_not_alone.clone(), met: most.clone() });
-    let sides = [slow("a"), slow("b")];
-    let leaf = |disk: &Arc<Slow>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
-    let new = NewTop { leaves: sides.iter().map(leaf).collect(), ashift: None, ..NewTop::default() };
+    let leaf = |name: &str| {
+        let slow = Slow { inside: inside.clone(), is_not_alone: is_not_alone.clone(), met: most.clone() };
+        let disk = WatchedDisk::new(Arc::new(MemDisk::new(name, SIZE)), slow).as_block_device();
+        NewLeaf { disk: Arc::new(disk), path: name.to_owned(), whole_disk: false }
+    };
+    let new = NewTop { leaves: ["a", "b"].map(leaf).into(), ashift: None, ..NewTop::default() };
     let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
     let top = tree.top(0).unwrap();
     let met = || most.swap(0, Relaxed);

@@ -63,8 +63,8 @@ fn a_device_that_is_slow_now_and_then() {
     let mut world = world();
     assert!(world.pool().engine().vdevs.data_tops()[0].set_autosit(true));
     let (over, sat) = (AtomicBool::new(false), AtomicU64::new(0));
-    world.disks.iter().for_each(|disk| disk.takes_us.store(FAST_US, SeqCst));
-    let flapping = &world.disks[3].takes_us;
+    world.disks.iter().for_each(|disk| disk.watch.takes_us.store(FAST_US, SeqCst));
+    let flapping = &world.disks[3].watch.takes_us;
     let began = Instant::now();
     let (waited, count) = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2).map(|_| scope.spawn(|| read_on(&world, &over))).collect();
@@ -76,7 +76,7 @@ fn a_device_that_is_slow_now_and_then() {
             sat.fetch_add(u64::from(!sitting.is_empty()), SeqCst);
             std::thread::sleep(Duration::from_millis(5));
         }
-        world.disks.iter().for_each(|disk| disk.takes_us.store(0, SeqCst));
+        world.disks.iter().for_each(|disk| disk.watch.takes_us.store(0, SeqCst));
         over.store(true, SeqCst);
         readers.into_iter().map(|reader| reader.join().unwrap()).fold((0, 0), |(waited, count), (w, c)| (waited + w, count + c))
     });
@@ -98,7 +98,7 @@ fn a_device_that_hangs_for_readers() {
     let (top, leaf) = (world.pool().engine().vdevs.data_tops()[0].clone(), world.pool().engine().vdevs.leaves()[3].clone());
     top.sit_out(&leaf, true).unwrap();
     let over = AtomicBool::new(false);
-    world.disks[3].takes_us.store(HANGS_US, SeqCst);
+    world.disks[3].watch.takes_us.store(HANGS_US, SeqCst);
     let (waited, count) = std::thread::scope(|scope| {
         let reader = scope.spawn(|| read_on(&world, &over));
         // The group in which it begins waits for the device.
@@ -107,7 +107,7 @@ fn a_device_that_hangs_for_readers() {
         let is_waiting = !scrub.is_finished() || world.pool().engine().is_scanning();
         over.store(true, SeqCst);
         let read = reader.join().unwrap();
-        world.disks[3].takes_us.store(0, SeqCst);
+        world.disks[3].watch.takes_us.store(0, SeqCst);
         assert!(is_waiting, "a scrub looks at it");
         read
     });

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use disk::{Disk, DiskKind, DiskRef};
+use disk::{Disk, DiskRef, Request, Watch, WatchedDisk};
 use engine::host::RealHost;
 use engine::pool::import::discover;
 use engine::vdev::{NewLeaf, NewTop};
@@ -21,41 +21,20 @@ pub(super) const BLOCKS: usize = 8;
 /// Where a device's data begins.
 const DATA: u64 = 4 << 20;
 
-/// A file whose reads take a while.
+/// Reads of a device take a while.
 pub(super) struct Slow {
-    file: DiskRef,
     pub(super) takes_us: AtomicU64,
 }
 
-impl Disk for Slow {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+impl Watch for Slow {
+    fn before(&self, request: Request) -> io::Result<()> {
         let began = Instant::now();
         // It may become fast meanwhile.
-        while let Some(left) = Duration::from_micros(self.takes_us.load(SeqCst)).checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+        let left = || Duration::from_micros(self.takes_us.load(SeqCst)).checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+        while let Request::Read(_) = request && let Some(left) = left() {
             std::thread::sleep(left.min(Duration::from_millis(5)));
         }
-        self.file.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_at(buf, offset)
-    }
-    fn flush(&self) -> io::Result<()> {
         Ok(())
-    }
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn size_bytes(&self) -> u64 {
-        self.file.size_bytes()
-    }
-    fn sector_bytes(&self) -> u64 {
-        512
-    }
-    fn kind(&self) -> DiskKind {
-        DiskKind::File
-    }
-    fn name(&self) -> &str {
-        self.file.name()
     }
 }
 
@@ -73,7 +52,7 @@ enum Users {
 /// A pool on slow disks.
 pub(super) struct World {
     directory: tempfile::TempDir,
-    pub(super) disks: Vec<Arc<Slow>>,
+    pub(super) disks: Vec<Arc<WatchedDisk<Slow>>>,
     pub(super) tunables: Tunables,
     pool: Option<Arc<Pool>>,
 }
@@ -85,10 +64,10 @@ impl World {
             let path = directory.path().join(format!("d{number}.img"));
             fs::File::create(&path).and_then(|file| file.set_len(256 << 20)).unwrap();
             let file = disk::open(&path.display().to_string(), disk::Access::Write).unwrap();
-            Arc::new(Slow { file, takes_us: AtomicU64::new(0) })
+            Arc::new(WatchedDisk::new(file, Slow { takes_us: AtomicU64::new(0) }))
         };
-        let disks: Vec<Arc<Slow>> = (0..sides).map(open).collect();
-        let leaf = |disk: &Arc<Slow>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
+        let disks: Vec<_> = (0..sides).map(open).collect();
+        let leaf = |disk: &Arc<WatchedDisk<Slow>>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
         let top = NewTop { leaves: disks.iter().map(leaf).collect(), parity, ashift: Some(12), ..NewTop::default() };
         let tunables = Tunables::default();
         for least in [Parameter::ScrubMinTime, Parameter::ResilverMinTime] {
@@ -122,7 +101,7 @@ impl World {
     }
 
     fn be_slow(&self, is_slow: bool) {
-        self.disks.iter().for_each(|disk| disk.takes_us.store(if is_slow { TAKES_US } else { 0 }, SeqCst));
+        self.disks.iter().for_each(|disk| disk.watch.takes_us.store(if is_slow { TAKES_US } else { 0 }, SeqCst));
     }
 
     /// Files of some blocks each.

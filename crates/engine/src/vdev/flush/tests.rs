@@ -5,7 +5,7 @@ use crate::vdev::RequestKind;
 use crate::vdev::{Class, Leaf, NewLeaf, NewTop, TopVdev, VdevTree, key};
 use crate::zio::{BlockDevice, write_range, write_range_durable};
 use crate::host::RealHost;
-use disk::{Disk, DiskKind, MemDisk};
+use disk::{Disk, MemDisk, Request, Watch, WatchedDisk};
 use ondisk::label::{LABEL_BYTES, LABELS, label_offset};
 use ondisk::nvlist::NvList;
 use ondisk::uberblock::Uberblock;
@@ -17,75 +17,41 @@ use std::time::Duration;
 
 const SIZE: u64 = 64 << 20;
 
-/// A disk on which something else happens during the next flush, or the next durable write.
+/// Something else happens during the next flush of a disk, or its next durable write.
 struct Meddling {
-    memory: MemDisk,
+    memory: Arc<MemDisk>,
     meddle: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What happens at each write and flush, from when it is set on.
     each: OnceLock<Box<dyn Fn(Request) + Send + Sync>>,
 }
 
-/// What is asked of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Request {
-    Write(u64),
-    Flush,
-}
+type Meddled = Arc<WatchedDisk<Meddling>>;
 
-impl Meddling {
-    fn new(name: &str) -> Arc<Meddling> {
-        Arc::new(Meddling { memory: MemDisk::new(name, SIZE), meddle: Mutex::new(None), each: OnceLock::new() })
-    }
-
-    fn each(&self, request: Request) {
-        self.each.get().iter().for_each(|each| each(request));
-    }
-
-    fn meddle(&self) {
-        let meddle = self.meddle.lock().take();
+impl Watch for Meddling {
+    fn before(&self, request: Request) -> io::Result<()> {
+        if matches!(request, Request::Write(_) | Request::Flush) {
+            self.each.get().iter().for_each(|each| each(request.clone()));
+        }
+        let meddle = if request == Request::Flush { self.meddle.lock().take() } else { None };
         if let Some(meddle) = meddle {
             meddle();
         }
-    }
-
-    /// During the next flush somebody else flushes `top`, and is told of an error.
-    fn tell_another(self: &Arc<Self>, top: &Arc<TopVdev>) {
-        let (disk, top) = (self.clone(), top.clone());
-        *self.meddle.lock() = Some(Box::new(move || {
-            disk.memory.faults.fail_flush(1);
-            let _ = top.flush();
-        }));
+        Ok(())
     }
 }
 
-impl Disk for Meddling {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.memory.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.each(Request::Write(offset));
-        self.memory.write_at(buf, offset)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.each(Request::Flush);
-        self.meddle();
-        self.memory.flush()
-    }
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn size_bytes(&self) -> u64 {
-        SIZE
-    }
-    fn sector_bytes(&self) -> u64 {
-        512
-    }
-    fn kind(&self) -> DiskKind {
-        DiskKind::File
-    }
-    fn name(&self) -> &str {
-        self.memory.name()
-    }
+fn meddled(name: &str) -> Meddled {
+    let memory = Arc::new(MemDisk::new(name, SIZE));
+    Arc::new(WatchedDisk::new(memory.clone(), Meddling { memory, meddle: Mutex::new(None), each: OnceLock::new() }))
+}
+
+/// During the next flush of a disk somebody else flushes `top`, and is told of an error.
+fn tell_another(disk: &Meddled, top: &Arc<TopVdev>) {
+    let (memory, top) = (disk.watch.memory.clone(), top.clone());
+    *disk.watch.meddle.lock() = Some(Box::new(move || {
+        memory.faults.fail_flush(1);
+        let _ = top.flush();
+    }));
 }
 
 fn device(top: &Arc<TopVdev>) -> Arc<dyn BlockDevice> {
@@ -93,8 +59,8 @@ fn device(top: &Arc<TopVdev>) -> Arc<dyn BlockDevice> {
 }
 
 /// A vdev of these disks.
-fn tree_of(disks: &[&Arc<Meddling>]) -> (VdevTree, Arc<TopVdev>) {
-    let leaf = |disk: &&Arc<Meddling>| NewLeaf { disk: (*disk).clone(), path: disk.name().to_owned(), whole_disk: false };
+fn tree_of(disks: &[&Meddled]) -> (VdevTree, Arc<TopVdev>) {
+    let leaf = |disk: &&Meddled| NewLeaf { disk: (*disk).clone(), path: disk.name().to_owned(), whole_disk: false };
     let new = NewTop { leaves: disks.iter().map(leaf).collect(), ashift: None, ..NewTop::default() };
     let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
     let top = tree.top(0).unwrap();
@@ -107,10 +73,10 @@ fn tree_of(disks: &[&Arc<Meddling>]) -> (VdevTree, Arc<TopVdev>) {
 /// group was taken for written.
 #[test]
 fn what_a_durable_write_is_told_of_is_lost_for_the_group_too() {
-    let disk = Meddling::new("d");
+    let disk = meddled("d");
     let (tree, top) = tree_of(&[&disk]);
     write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
-    disk.memory.faults.fail_flush(1);
+    disk.watch.memory.faults.fail_flush(1);
     assert!(write_range_durable(&device(&top), 8192, &[&[2; 4096]], 4).is_err());
     assert!(tree.has_lost_writes());
     assert!(tree.flush_all().is_err());
@@ -119,14 +85,14 @@ fn what_a_durable_write_is_told_of_is_lost_for_the_group_too() {
 /// Where nothing was lost but what the caller knows of, a durable write that fails stops nothing: the log goes on with its group.
 #[test]
 fn a_durable_write_that_fails_alone_loses_nothing_else() {
-    let disk = Meddling::new("d");
+    let disk = meddled("d");
     let (tree, top) = tree_of(&[&disk]);
     write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
     tree.flush_all().unwrap();
     write_range_durable(&device(&top), 8192, &[&[2; 4096]], 4).unwrap();
-    disk.memory.faults.fail_flush(1);
+    disk.watch.memory.faults.fail_flush(1);
     assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]], 4).is_err());
-    disk.memory.faults.fail_write(1);
+    disk.watch.memory.faults.fail_write(1);
     assert!(write_range_durable(&device(&top), 16384, &[&[3; 4096]], 4).is_err());
     assert!(!tree.has_lost_writes());
     tree.flush_all().unwrap();
@@ -135,17 +101,17 @@ fn a_durable_write_that_fails_alone_loses_nothing_else() {
 /// Of two flushes at a time only one was told: the other one, that of a group, succeeded.
 #[test]
 fn a_flush_during_which_another_one_fails_has_failed() {
-    let disk = Meddling::new("d");
+    let disk = meddled("d");
     let (tree, top) = tree_of(&[&disk]);
     write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
-    disk.tell_another(&top);
+    tell_another(&disk, &top);
     assert!(tree.flush_all().is_err());
     assert!(tree.has_lost_writes());
     // The good side of a mirror is enough.
-    let sides = [Meddling::new("a"), Meddling::new("b")];
+    let sides = [meddled("a"), meddled("b")];
     let (tree, top) = tree_of(&[&sides[0], &sides[1]]);
     write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
-    sides[0].tell_another(&top);
+    tell_another(&sides[0], &top);
     tree.flush_all().unwrap();
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
 }
@@ -154,7 +120,7 @@ fn a_flush_during_which_another_one_fails_has_failed() {
 #[test]
 fn labels_that_another_flush_may_have_lost_are_not_written() {
     for nth in 0..3 {
-        let disk = Meddling::new("d");
+        let disk = meddled("d");
         let (tree, top) = tree_of(&[&disk]);
         let uberblock = Uberblock { txg: 5, ..Uberblock::empty() };
         let tops = tree.tops();
@@ -165,12 +131,12 @@ fn labels_that_another_flush_may_have_lost_are_not_written() {
         };
         let sync = LabelSync { uberblock: &uberblock, dirty: &tops, uberblock_tops: &tops, multihost: false, config: &label };
         // Among the flushes of the labels, after so many.
-        fn after(disk: &Arc<Meddling>, top: &Arc<TopVdev>, flushes: u32) {
+        fn after(disk: &Meddled, top: &Arc<TopVdev>, flushes: u32) {
             if flushes == 0 {
-                return disk.tell_another(top);
+                return tell_another(disk, top);
             }
             let (next, top) = (disk.clone(), top.clone());
-            *disk.meddle.lock() = Some(Box::new(move || after(&next, &top, flushes - 1)));
+            *disk.watch.meddle.lock() = Some(Box::new(move || after(&next, &top, flushes - 1)));
         }
         after(&disk, &top, nth);
         assert!(sync_labels(&sync).is_err(), "flush {nth}");
@@ -206,8 +172,8 @@ impl Meeting {
 #[allow(clippy::disallowed_methods)] // a device that takes long
 fn labels_of_all_devices_are_written_at_the_same_time() {
     const SLOW: Duration = Duration::from_millis(2);
-    let disks = ["a", "b", "c"].map(Meddling::new);
-    let new = |disk: &Arc<Meddling>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
+    let disks = ["a", "b", "c"].map(meddled);
+    let new = |disk: &Meddled| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
     let tops = vec![
         NewTop { leaves: disks[..2].iter().map(new).collect(), ashift: None, ..NewTop::default() },
         NewTop { leaves: vec![new(&disks[2])], ashift: None, ..NewTop::default() },
@@ -229,7 +195,7 @@ fn labels_of_all_devices_are_written_at_the_same_time() {
     let meeting = Arc::new(Meeting { begun: Mutex::new(vec![Vec::new(); 3]), changed: Condvar::new(), alone: AtomicBool::new(false) });
     for (number, disk) in disks.iter().enumerate() {
         let meeting = meeting.clone();
-        let _ = disk.each.set(Box::new(move |request| meeting.meet(number, request)));
+        let _ = disk.watch.each.set(Box::new(move |request| meeting.meet(number, request)));
     }
     let uberblock = Uberblock { txg: 5, ..Uberblock::empty() };
     let label = |_: &TopVdev, _: &Leaf| {
@@ -240,8 +206,8 @@ fn labels_of_all_devices_are_written_at_the_same_time() {
     sync_labels(&LabelSync { uberblock: &uberblock, dirty: &tops, uberblock_tops: &tops, multihost: false, config: &label }).unwrap();
     assert!(!meeting.alone.load(Ordering::Relaxed), "a device waited for another one: {:?}", meeting.begun.lock());
     let label_of = |request: &Request| match request {
-        Request::Write(at) => (0..LABELS).find(|label| (label_offset(SIZE, *label)..label_offset(SIZE, *label) + LABEL_BYTES).contains(at)),
-        Request::Flush => None,
+        Request::Write(range) => (0..LABELS).find(|label| (label_offset(SIZE, *label)..label_offset(SIZE, *label) + LABEL_BYTES).contains(&range.start)),
+        _ => None,
     };
     for requests in &*meeting.begun.lock() {
         let steps: Vec<Option<usize>> = requests.iter().map(label_of).collect();

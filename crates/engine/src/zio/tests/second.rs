@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use disk::{Request, Watch, WatchedDisk};
 use ondisk::cache_device::{Header, header_bytes};
 use ondisk::label;
 
@@ -239,9 +240,8 @@ fn the_hand_goes_round() {
     assert!(rig.read_all() <= BLOCKS / 2 && rig.cache.second_stats().cksum_bad == 0);
 }
 
-/// A disk that does not answer while it hangs.
+/// A disk does not answer while it hangs.
 struct Hanging {
-    disk: Arc<MemDisk>,
     hangs: Mutex<bool>,
     changed: parking_lot::Condvar,
 }
@@ -252,44 +252,13 @@ impl Hanging {
         self.changed.notify_all();
     }
 
-    fn wait(&self) -> &MemDisk {
-        let mut hangs = self.hangs.lock();
-        self.changed.wait_while(&mut hangs, |hangs| *hangs);
-        &self.disk
-    }
 }
 
-impl Disk for Hanging {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
-        self.wait().read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
-        self.wait().write_at(buf, offset)
-    }
-
-    fn flush(&self) -> std::io::Result<()> {
-        self.wait().flush()
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
-        self.wait().discard(offset, length)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.disk.size_bytes()
-    }
-
-    fn sector_bytes(&self) -> u64 {
-        self.disk.sector_bytes()
-    }
-
-    fn kind(&self) -> disk::DiskKind {
-        self.disk.kind()
-    }
-
-    fn name(&self) -> &str {
-        "hanging"
+impl Watch for Hanging {
+    fn before(&self, _: Request) -> std::io::Result<()> {
+        let mut hangs = self.hangs.lock();
+        self.changed.wait_while(&mut hangs, |hangs| *hangs);
+        Ok(())
     }
 }
 
@@ -297,7 +266,7 @@ impl Disk for Hanging {
 #[test]
 fn a_device_that_hangs_holds_nobody_up_for_long() {
     let rig = Rig::new();
-    let hanging = Arc::new(Hanging { disk: rig.disk.clone(), hangs: Mutex::new(false), changed: parking_lot::Condvar::new() });
+    let hanging = Arc::new(WatchedDisk::new(rig.disk.clone(), Hanging { hangs: Mutex::new(false), changed: parking_lot::Condvar::new() }));
     let mut config = VdevConfig::new(VdevKind::File, 0, 99);
     config.set(key::ASHIFT, 12);
     rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &(Arc::new(Threadless) as HostRef));
@@ -312,7 +281,7 @@ fn a_device_that_hangs_holds_nobody_up_for_long() {
     let hits = || rig.cache.second_stats().hits;
     rig.read_all();
     assert!(hits() > 20, "{:?}", rig.cache.second_stats());
-    hanging.set(true);
+    hanging.watch.set(true);
     let before = hits();
     // `read_all` would feed the device, and wait for that.
     let read = || (0..).zip(&rig.pointers).for_each(|(number, pointer)| assert_eq!(*rig.cache.read(pointer, &HERE).unwrap(), contents(number)));
@@ -323,20 +292,20 @@ fn a_device_that_hangs_holds_nobody_up_for_long() {
     assert_eq!(hits(), before);
     let took = timed(&read);
     assert!(took < Duration::from_secs(4), "it is left alone: {took:?}");
-    hanging.set(false);
+    hanging.watch.set(false);
     let until = std::time::Instant::now() + Duration::from_secs(20);
     while hits() == before {
         assert!(std::time::Instant::now() < until, "it is used again: {:?}", rig.cache.second_stats());
         read();
     }
     // At the end of the pool nobody waits for it.
-    hanging.set(true);
+    hanging.watch.set(true);
     let stuck = rig.cache.clone();
     let pointers = rig.pointers.clone();
     let reader = std::thread::spawn(move || pointers.iter().for_each(|pointer| drop(stuck.read(pointer, &HERE))));
     std::thread::sleep(Duration::from_millis(200));
     let took = timed(&|| rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &crate::host::RealHost::shared()));
     assert!(took < Duration::from_secs(5), "{took:?}");
-    hanging.set(false);
+    hanging.watch.set(false);
     reader.join().unwrap();
 }

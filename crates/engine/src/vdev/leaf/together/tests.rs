@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use disk::{Disk, DiskKind, MemDisk};
+use disk::{Disk, MemDisk, Request, Watch, WatchedDisk};
 use parking_lot::{Condvar, Mutex};
 
 use super::super::queue::Class;
@@ -17,7 +17,6 @@ const BLOCK: usize = 8192;
 
 /// Keeps the first I/O until it is let go, and notes where the others are and how long.
 struct Held {
-    inner: MemDisk,
     noted: Mutex<Vec<(u64, usize)>>,
     is_open: Mutex<bool>,
     opened: Condvar,
@@ -36,59 +35,26 @@ impl Held {
     }
 }
 
-impl Disk for Held {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
-        self.read_vectored_at(&mut [buf], offset)
-    }
-
-    fn read_vectored_at(&self, bufs: &mut [&mut [u8]], offset: u64) -> std::io::Result<()> {
-        self.note(offset, bufs.iter().map(|buf| buf.len()).sum())?;
-        self.inner.read_vectored_at(bufs, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
-        self.write_vectored_at(&[buf], offset)
-    }
-
-    fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> std::io::Result<()> {
-        self.note(offset, bufs.iter().map(|buf| buf.len()).sum())?;
-        self.inner.write_vectored_at(bufs, offset)
-    }
-
-    fn flush(&self) -> std::io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
-        self.inner.discard(offset, length)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
-    }
-
-    fn sector_bytes(&self) -> u64 {
-        self.inner.sector_bytes()
-    }
-
-    fn kind(&self) -> DiskKind {
-        self.inner.kind()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
+impl Watch for Held {
+    fn before(&self, request: Request) -> std::io::Result<()> {
+        match request {
+            Request::Read(range) | Request::Write(range) => self.note(range.start, (range.end - range.start) as usize),
+            Request::Flush | Request::Discard(_) => Ok(()),
+        }
     }
 }
 
 /// One I/O is under way, and those of the given blocks wait: what the device is then asked for, and the leaf.
 #[allow(clippy::disallowed_methods)] // this test is about threads
 fn beside_one(class: Class, blocks: &[u64], refuses_long: bool) -> (Vec<(u64, usize)>, Leaf) {
-    let held = Held { inner: MemDisk::new("d", 64 << 20), noted: Mutex::default(), is_open: Mutex::new(false), opened: Condvar::new(), refuses_long };
-    let held = Arc::new(held);
+    let memory = Arc::new(MemDisk::new("d", 64 << 20));
+    let held = Held { noted: Mutex::default(), is_open: Mutex::new(false), opened: Condvar::new(), refuses_long };
+    let disk = Arc::new(WatchedDisk::new(memory.clone(), held));
+    let held = &disk.watch;
     for block in 0..64_u64 {
-        held.inner.write_at(&[block as u8; BLOCK], START_BYTES + block * BLOCK as u64).unwrap();
+        memory.write_at(&[block as u8; BLOCK], START_BYTES + block * BLOCK as u64).unwrap();
     }
-    let leaf = Leaf::new(0, 1, "d".into(), Some(held.clone()), VdevState::Online, Reason::None, Arc::new(AtomicU64::new(4)));
+    let leaf = Leaf::new(0, 1, "d".into(), Some(disk.clone()), VdevState::Online, Reason::None, Arc::new(AtomicU64::new(4)));
     let limits = Tunables::default();
     limits.parameters.set(Parameter::AsyncReadMax, "1").unwrap();
     limits.parameters.set(Parameter::AsyncWriteMax, "1").unwrap();
@@ -122,7 +88,7 @@ fn beside_one(class: Class, blocks: &[u64], refuses_long: bool) -> (Vec<(u64, us
     let noted = held.noted.lock()[1..].to_vec();
     for block in blocks.iter().filter(|_| class == Class::AsyncWrite) {
         let mut back = [0; BLOCK];
-        held.inner.read_at(&mut back, START_BYTES + block * BLOCK as u64).unwrap();
+        memory.read_at(&mut back, START_BYTES + block * BLOCK as u64).unwrap();
         assert_eq!(back, [*block as u8 + 100; BLOCK]);
     }
     (noted, leaf)

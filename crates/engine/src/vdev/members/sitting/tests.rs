@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use disk::{Disk, DiskKind, MemDisk};
+use disk::{Disk, MemDisk, Request, Watch, WatchedDisk};
 
 use super::*;
 use crate::host::{Host, RealHost};
@@ -49,49 +49,26 @@ impl Host for Clock {
     }
 }
 
-/// A device whose reads take so long.
+/// Reads of a device take so long.
 struct Timed {
-    memory: MemDisk,
     clock: Arc<Clock>,
     takes: AtomicU64,
     reads: AtomicU64,
 }
 
-impl Disk for Timed {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.clock.0.fetch_add(self.takes.load(Relaxed), Relaxed);
-        self.reads.fetch_add(1, Relaxed);
-        self.memory.read_at(buf, offset)
-    }
-    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.memory.write_at(buf, offset)
-    }
-    fn write_durable_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
-        self.memory.write_durable_at(bufs, offset)
-    }
-    fn flush(&self) -> io::Result<()> {
+impl Watch for Timed {
+    fn before(&self, request: Request) -> io::Result<()> {
+        if matches!(request, Request::Read(_)) {
+            self.clock.0.fetch_add(self.takes.load(Relaxed), Relaxed);
+            self.reads.fetch_add(1, Relaxed);
+        }
         Ok(())
-    }
-    fn discard(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-    fn size_bytes(&self) -> u64 {
-        self.memory.size_bytes()
-    }
-    fn sector_bytes(&self) -> u64 {
-        512
-    }
-    fn kind(&self) -> DiskKind {
-        DiskKind::Block
-    }
-    fn name(&self) -> &str {
-        self.memory.name()
     }
 }
 
 struct Rig {
     clock: Arc<Clock>,
-    disks: Vec<Arc<Timed>>,
+    disks: Vec<Arc<WatchedDisk<Timed>>>,
     limits: Tunables,
     top: Arc<TopVdev>,
     data: Vec<u8>,
@@ -102,9 +79,12 @@ impl Rig {
     fn new(width: usize) -> Rig {
         let (clock, limits) = (Arc::new(Clock::default()), Tunables::default());
         clock.0.store(1, Relaxed);
-        let disk = |number| Arc::new(Timed { memory: MemDisk::new(&format!("d{number}"), 64 << 20), clock: clock.clone(), takes: AtomicU64::new(FAST_NS), reads: AtomicU64::new(0) });
-        let disks: Vec<Arc<Timed>> = (0..width).map(disk).collect();
-        let leaf = |disk: &Arc<Timed>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
+        let disk = |number| {
+            let timed = Timed { clock: clock.clone(), takes: AtomicU64::new(FAST_NS), reads: AtomicU64::new(0) };
+            Arc::new(WatchedDisk::new(Arc::new(MemDisk::new(format!("d{number}"), 64 << 20)), timed).as_block_device())
+        };
+        let disks: Vec<_> = (0..width).map(disk).collect();
+        let leaf = |disk: &Arc<WatchedDisk<Timed>>| NewLeaf { disk: disk.clone(), path: disk.name().to_owned(), whole_disk: false };
         let new = NewTop { leaves: disks.iter().map(leaf).collect(), parity: 2, ..NewTop::default() };
         let tree = VdevTree::create(&RealHost, vec![new], BIRTH).unwrap();
         let host: HostRef = clock.clone();
@@ -140,7 +120,7 @@ impl Rig {
     }
 
     fn slow_down(&self, number: usize, times: u64) {
-        self.disks[number].takes.store(times * FAST_NS, Relaxed);
+        self.disks[number].watch.takes.store(times * FAST_NS, Relaxed);
     }
 
     /// Reads until some device sits out, or until the others would have waited long.
@@ -163,12 +143,12 @@ fn readers_do_not_wait_for_a_device_that_is_far_slower_than_the_others() {
     assert_eq!(rig.read_until_sitting(), [5]);
     let leaf = rig.top.leaves()[5].clone();
     assert_eq!((leaf.traffic.sat_out(), leaf.traffic.slow()), (1, 1));
-    let reads = rig.disks[5].reads.load(Relaxed);
+    let reads = rig.disks[5].watch.reads.load(Relaxed);
     assert!((0..50).all(|_| rig.read() < 20 * FAST_NS), "no reader waits for it");
-    assert_eq!(rig.disks[5].reads.load(Relaxed), reads);
+    assert_eq!(rig.disks[5].watch.reads.load(Relaxed), reads);
     // One that looks at everything does.
     scan_range(&rig.device(), 0, &mut [0; LENGTH], BIRTH).unwrap();
-    assert!(rig.disks[5].reads.load(Relaxed) > reads);
+    assert!(rig.disks[5].watch.reads.load(Relaxed) > reads);
     // A while later it is tried again, and is still slow.
     rig.clock.0.fetch_add(600_000_000_000, Relaxed);
     assert_eq!((rig.sitting(), rig.read_until_sitting(), leaf.traffic.sat_out()), (vec![], vec![5], 2));
