@@ -5,14 +5,18 @@
 //!
 //! Each has the name that OpenZFS's module has for it, and holds a number, as in `/sys/module/zfs/parameters`. What is missing is written
 //! there as it is when the daemon starts; what is written there holds as soon as it is closed, for all pools. What is no value of
-//! a parameter changes nothing, and the log says so.
+//! a parameter changes nothing, and the log says so. A command that comes after a file was written finds it said: the daemon looks before it carries one out.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tarnfs::{Parameter, Tunables};
 
@@ -32,18 +36,41 @@ enum Zero {
     IsUnset,
 }
 
+/// A directory of files that say what holds.
+#[derive(Debug)]
+struct Watched {
+    directory: PathBuf,
+    limits: Tunables,
+    zero: Zero,
+    /// Held while what is written there is taken over. Reading does not block.
+    events: Mutex<OwnedFd>,
+}
+
+/// The one that this process watches.
+static WATCHED: OnceLock<Arc<Watched>> = OnceLock::new();
+
 /// Sets what the files say, now and whenever one is written, if there is a directory.
 pub(crate) fn watch(limits: &Tunables) -> Result<(), String> {
     let Some(directory) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
-        if is_plain_directory(Path::new(USUAL))
-            && let Err(error) = watch_in(PathBuf::from(USUAL), limits, Zero::IsUnset)
-        {
-            tracing::warn!("{USUAL}: {error}");
+        if is_plain_directory(Path::new(USUAL)) {
+            match watch_in(PathBuf::from(USUAL), limits, Zero::IsUnset) {
+                Ok(watched) => drop(WATCHED.set(watched)),
+                Err(error) => tracing::warn!("{USUAL}: {error}"),
+            }
         }
         return Ok(());
     };
     let named = || show(&directory, limits).and_then(|()| watch_in(directory.clone(), limits, Zero::IsAValue));
-    named().map_err(|error| format!("{VARIABLE}={}: {error}", directory.display()))
+    let watched = named().map_err(|error| format!("{VARIABLE}={}: {error}", directory.display()))?;
+    let _ = WATCHED.set(watched);
+    Ok(())
+}
+
+/// Sets what has been written until now.
+pub(crate) fn catch_up() {
+    if let Some(watched) = WATCHED.get() {
+        watched.catch_up();
+    }
 }
 
 /// Is it a directory that no kernel module has made?
@@ -51,20 +78,53 @@ fn is_plain_directory(path: &Path) -> bool {
     path.is_dir() && rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 != SYSFS_MAGIC)
 }
 
-fn watch_in(directory: PathBuf, limits: &Tunables, zero: Zero) -> io::Result<()> {
-    let events = inotify::init(CreateFlags::CLOEXEC)?;
+fn watch_in(directory: PathBuf, limits: &Tunables, zero: Zero) -> io::Result<Arc<Watched>> {
+    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     inotify::add_watch(&events, &directory, WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO)?;
-    let limits = limits.clone();
-    read(&directory, &limits, zero);
-    let run = move || {
+    let wakes = events.try_clone()?;
+    let watched = Arc::new(Watched { directory, limits: limits.clone(), zero, events: Mutex::new(events) });
+    watched.read();
+    let watches = Arc::clone(&watched);
+    let run = move || while poll(&mut [PollFd::new(&wakes, PollFlags::IN)], None).is_ok() && watches.catch_up() {};
+    thread::Builder::new().name("parameters".to_owned()).spawn(run)?;
+    Ok(watched)
+}
+
+impl Watched {
+    /// Reads the files if one was written. `false`: the directory is gone.
+    fn catch_up(&self) -> bool {
+        let events = self.events.lock();
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
-        let mut reader = inotify::Reader::new(&events, &mut buffer);
-        // All are read, as events may be lost.
-        while reader.next().is_ok_and(|event| !event.events().contains(inotify::ReadFlags::IGNORED)) {
-            read(&directory, &limits, zero);
+        let mut reader = inotify::Reader::new(&*events, &mut buffer);
+        let mut seen = false;
+        while let Ok(event) = reader.next() {
+            if event.events().contains(inotify::ReadFlags::IGNORED) {
+                return false;
+            }
+            seen = true;
         }
-    };
-    thread::Builder::new().name("parameters".to_owned()).spawn(run).map(drop)
+        // All are read, as events may be lost.
+        if seen {
+            self.read();
+        }
+        true
+    }
+
+    /// Sets what is said, where it is another value.
+    fn read(&self) {
+        let Watched { directory, limits, zero, .. } = self;
+        for parameter in Parameter::all() {
+            let Ok(text) = fs::read_to_string(directory.join(parameter.name())) else { continue };
+            if *zero == Zero::IsUnset && text.trim() == "0" {
+                limits.parameters.unset(parameter);
+            } else if text.trim() != limits.now(parameter).to_string()
+                && let Err(words) = limits.parameters.set(parameter, &text)
+            {
+                tracing::warn!("{}: {words}", directory.display());
+            }
+        }
+        limits.obey_cache_limits();
+    }
 }
 
 /// Writes what is not there.
@@ -77,21 +137,6 @@ fn show(directory: &Path, limits: &Tunables) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Sets what is said, where it is another value.
-fn read(directory: &Path, limits: &Tunables, zero: Zero) {
-    for parameter in Parameter::all() {
-        let Ok(text) = fs::read_to_string(directory.join(parameter.name())) else { continue };
-        if zero == Zero::IsUnset && text.trim() == "0" {
-            limits.parameters.unset(parameter);
-        } else if text.trim() != limits.now(parameter).to_string()
-            && let Err(words) = limits.parameters.set(parameter, &text)
-        {
-            tracing::warn!("{}: {words}", directory.display());
-        }
-    }
-    limits.obey_cache_limits();
 }
 
 #[cfg(test)]
@@ -109,7 +154,7 @@ mod tests {
         fs::write(file("zfs_unheard_of"), "1\n").unwrap();
         let limits = Tunables::default();
         show(directory.path(), &limits).unwrap();
-        watch_in(directory.path().to_owned(), &limits, Zero::IsAValue).unwrap();
+        let watched = watch_in(directory.path().to_owned(), &limits, Zero::IsAValue).unwrap();
         assert_eq!([Parameter::TxgTimeout, Parameter::AsyncWriteMax, Parameter::ReadGapLimit].map(|one| limits.now(one)), [5, 30, 32 << 10]);
         assert_eq!(fs::read_to_string(file("zfs_vdev_read_gap_limit")).unwrap(), "32768\n");
         fs::write(file("zfs_txg_timeout"), "1\n").unwrap();
@@ -117,6 +162,12 @@ mod tests {
         while limits.txg_timeout_ns() != 1_000_000_000 {
             assert!(begun.elapsed() < Duration::from_secs(20), "it is not seen");
             thread::sleep(Duration::from_millis(1));
+        }
+        // OpenZFS's scripts write one and call a command at once, which had not heard of it on a busy machine.
+        for seconds in 2..200 {
+            fs::write(file("zfs_txg_timeout"), format!("{seconds}\n")).unwrap();
+            assert!(watched.catch_up());
+            assert_eq!(limits.now(Parameter::TxgTimeout), seconds);
         }
         assert!(watch_in(file("none"), &limits, Zero::IsAValue).is_err());
     }
@@ -126,9 +177,10 @@ mod tests {
     fn in_the_usual_place_zero_is_what_it_was_at_first() {
         let directory = tempfile::tempdir().unwrap();
         let limits = Tunables::default();
+        let watched = watch_in(directory.path().to_owned(), &limits, Zero::IsUnset).unwrap();
         let write = |text: &str| {
             fs::write(directory.path().join("zfs_multihost_fail_intervals"), text).unwrap();
-            read(directory.path(), &limits, Zero::IsUnset);
+            watched.read();
             limits.now(Parameter::MultihostFailIntervals)
         };
         let first = limits.now(Parameter::MultihostFailIntervals);

@@ -428,6 +428,7 @@ impl<B: Service> Served<B> {
     /// A panic in a verb is that verb's failure; the pools stay served.
     fn answer(&self, caller: &Caller, request: Request, connection: &UnixStream, descriptor: Option<OwnedFd>) -> Reply {
         let _acting = caller.act();
+        crate::parameters::catch_up();
         let answer = || match (&request, request.stream_way()) {
             (Request::Ping, _) => Reply::Done,
             (_, Some(_)) => self.stream(caller, request, connection, descriptor).unwrap_or_else(Reply::Failed),
