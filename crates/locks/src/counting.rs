@@ -1,8 +1,14 @@
 //! Locks that note who takes them.
+//!
+//! With `TARN_PAUSES=n` in the environment, or while a test asks for it ([`pause`]), one of n acquisitions pauses first, for up to 0.2 ms: so threads meet in orders that
+//! are rare by themselves, and tests of threads find in a minute what else took thousands of runs.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
@@ -29,7 +35,59 @@ pub fn record(body: impl FnOnce()) -> Vec<Taken> {
     TAKEN.take().unwrap_or_default()
 }
 
+/// One of so many acquisitions pauses, as the environment says and as tests ask; 0: none.
+static PAUSES: OnceLock<u64> = OnceLock::new();
+static PAUSES_ASKED: AtomicU64 = AtomicU64::new(0);
+/// The longest pause.
+const PAUSE_MAX_NS: u64 = 200_000;
+
+thread_local! {
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Pauses now and then, if that is asked for.
+fn pause_maybe() {
+    let always = *PAUSES.get_or_init(|| std::env::var("TARN_PAUSES").ok().and_then(|text| text.parse().ok()).unwrap_or(0));
+    let pauses = if always > 0 { always } else { PAUSES_ASKED.load(Ordering::Relaxed) };
+    if pauses > 0 {
+        pause_one_of(pauses);
+    }
+}
+
+/// Acquisitions pause as long as this is not dropped.
+pub struct Pauses(());
+
+/// One of so many acquisitions of all threads pauses.
+pub fn pause(one_of: u64) -> Pauses {
+    PAUSES_ASKED.store(one_of, Ordering::Relaxed);
+    Pauses(())
+}
+
+impl Drop for Pauses {
+    fn drop(&mut self) {
+        PAUSES_ASKED.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cold]
+#[allow(clippy::disallowed_methods)] // real threads are to meet in other orders
+fn pause_one_of(pauses: u64) {
+    let mut random = RANDOM.get();
+    if random == 0 {
+        static BEGAN: OnceLock<Instant> = OnceLock::new();
+        random = BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64 ^ (&raw const random).addr() as u64 | 1;
+    }
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    RANDOM.set(random);
+    if random.is_multiple_of(pauses) {
+        std::thread::sleep(Duration::from_nanos((random >> 32) % PAUSE_MAX_NS));
+    }
+}
+
 fn note<T: ?Sized>(place: &'static Location<'static>, lock: &T) {
+    pause_maybe();
     TAKEN.with_borrow_mut(|taken| {
         if let Some(taken) = taken.as_mut().filter(|taken| taken.len() < RECORDED_MAX) {
             taken.push(Taken { place, lock: std::ptr::from_ref(lock).cast::<()>().addr() });

@@ -195,8 +195,9 @@ impl Objset {
     /// # Errors
     /// `Exists` if it is taken.
     pub fn claim(&self, tx: &Tx, object: ObjectId, spec: &DnodeSpec) -> Result<Arc<Dnode>> {
+        // Held until the object is in memory.
+        let mut allocator = self.allocator.lock();
         if object < crate::dmu::USED_BY_PROJECT {
-            let mut allocator = self.allocator.lock();
             let (block, at) = (object / disk::DNODES_PER_BLOCK, (object % disk::DNODES_PER_BLOCK) as u32);
             let slots = u32::from(spec.slots.max(1));
             if u64::from(at + slots) > disk::DNODES_PER_BLOCK {
@@ -296,15 +297,21 @@ impl Objset {
         }
     }
 
-    /// Which slots of a block of dnodes are taken, on disk or in memory (bit per slot; object 0 is taken).
+    /// Which slots of a block of dnodes are taken, in memory or on disk (bit per slot; object 0 is taken). In this order: an object that is in memory now may be
+    /// written and given up while the block is read, and is then not in what was read.
     fn taken_slots(&self, block: u64) -> Result<u32> {
-        let data = self.meta().block(block)?;
         let mut taken = u32::from(block == 0);
         let mut mark = |at: usize, slots: usize| {
             for slot in at..(at + slots).min(32) {
                 taken |= 1 << slot;
             }
         };
+        for at in 0..disk::DNODES_PER_BLOCK {
+            if let Some(dnode) = self.cached(block * disk::DNODES_PER_BLOCK + at) {
+                mark(at as usize, dnode.slots.into());
+            }
+        }
+        let data = self.meta().block(block)?;
         let mut at = 0;
         while at < disk::DNODES_PER_BLOCK as usize {
             let bytes = data.get(at * disk::DNODE_SLOT_BYTES..).unwrap_or_default();
@@ -313,11 +320,6 @@ impl Objset {
                 mark(at, slots);
             }
             at += slots;
-        }
-        for at in 0..disk::DNODES_PER_BLOCK {
-            if let Some(dnode) = self.cached(block * disk::DNODES_PER_BLOCK + at) {
-                mark(at as usize, dnode.slots.into());
-            }
         }
         Ok(taken)
     }

@@ -370,8 +370,14 @@ impl Objset {
         }
     }
 
-    pub(in crate::dmu) fn forget(&self, object: ObjectId) {
-        self.shard(object).lock().remove(object);
+    /// The object is gone. `false`: another one has its number by now.
+    pub(in crate::dmu) fn forget(&self, dnode: &Arc<Dnode>) -> bool {
+        let mut shard = self.shard(dnode.object).lock();
+        let is_same = shard.dnodes.get(&dnode.object).is_some_and(|here| Arc::ptr_eq(here, dnode));
+        if is_same {
+            shard.remove(dnode.object);
+        }
+        is_same
     }
 
     /// The caller needs the object no longer, and expects nobody to need it soon.

@@ -173,8 +173,11 @@ impl Objset {
         }
         self.meta().write(tx, object * disk::DNODE_SLOT_BYTES as u64, &sync.encode())?;
         if sync.is_freed() {
-            self.forget(object);
-            self.allocator.lock().note_freed(object, sync.dnode.slots);
+            // Both at once, and the number is nobody's: else who has taken it since would lose it to a third.
+            let mut allocator = self.allocator.lock();
+            if self.forget(&sync.dnode) {
+                allocator.note_freed(object, sync.dnode.slots);
+            }
         }
         self.install(tx, sync);
         Ok(())
