@@ -428,7 +428,7 @@ fn many_threads_at_once() {
 fn many_threads_at_once_in_little_memory() {
     #[cfg(debug_assertions)]
     let _pauses = parking_lot::counting::pause(200);
-    for _ in 0..if cfg!(debug_assertions) { 20 } else { 1 } {
+    for _ in 0..if cfg!(debug_assertions) { 60 } else { 1 } {
         let (rig, fs) = new();
         rig.crowd();
         many_threads((rig, fs));
