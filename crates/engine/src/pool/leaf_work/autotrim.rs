@@ -62,22 +62,24 @@ fn run(writer: &GroupWriter) {
             layers.context.host.sleep(PAUSE);
             continue;
         }
-        last = synced;
+        // Groups may be faster than the pauses: those in between count, too.
+        let groups = synced - std::mem::replace(&mut last, synced);
         for top in layers.vdevs.data_tops().into_iter().filter(|top| !top.is_removing()) {
-            if let Err(error) = trim_turn(writer, &top, synced) {
+            if let Err(error) = trim_turn(writer, &top, synced, groups) {
                 tracing::warn!("vdev {}: what came free was not trimmed: {error}", top.id());
             }
         }
     }
 }
 
-/// What came free in the metaslabs whose turn it is.
-fn trim_turn(writer: &GroupWriter, top: &TopVdev, txg: u64) -> Result<()> {
+/// What came free in the metaslabs whose turn it is, or was with one of the last `groups`.
+fn trim_turn(writer: &GroupWriter, top: &TopVdev, txg: u64, groups: u64) -> Result<()> {
     let layers = writer.layers();
     let (allocator, tunables) = (layers.context.io.allocator(), &layers.context.tunables);
     let batch = tunables.now(Parameter::TrimTxgBatch);
     let vdev = top.id() as u32;
-    for metaslab in allocator.group(vdev)?.metaslabs().iter().filter(|metaslab| metaslab.id % batch == txg % batch) {
+    let has_turn = |number: u64| (txg % batch + batch - number % batch) % batch < groups;
+    for metaslab in allocator.group(vdev)?.metaslabs().iter().filter(|metaslab| has_turn(metaslab.id)) {
         if !writer.is_settled() {
             return Ok(());
         }
