@@ -45,8 +45,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The transaction groups of one pool.
 pub struct TxgGroups {
     open: AtomicU64,
-    /// A closed group still has holders: the next one cannot be joined yet. guarded by: all shards (to set), `state` (to clear, by the last holder)
-    draining: AtomicBool,
+    /// The closed group that still has holders, so that the next one cannot be joined yet; 0: none. guarded by: all shards (to set), `state` (to clear, by its last holder)
+    draining: AtomicU64,
     shards: [Shard; SHARDS],
     state: Mutex<State>,
     changed: Condvar,
@@ -89,9 +89,10 @@ impl Drop for TxgHold {
         if last && self.txg < self.groups.open_txg() {
             // With the lock, so that a quiescer between its look and its wait is not missed.
             let state = self.groups.state.lock();
-            // The next group can be joined at once: the thread that closes groups may be long in coming on a busy machine.
+            // The next group can be joined at once: the thread that closes groups may be long in coming on a busy machine. But another of the last holders may have
+            // come here first, and a later group be draining by now.
             if self.groups.holders(self.txg) == 0 {
-                self.groups.draining.store(false, Ordering::Release);
+                let _ = self.groups.draining.compare_exchange(self.txg, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
             drop(state);
             self.groups.changed.notify_all();
@@ -115,7 +116,7 @@ impl TxgGroups {
     pub fn new(synced: Txg) -> Arc<Self> {
         Arc::new(TxgGroups {
             open: AtomicU64::new(synced + 1),
-            draining: AtomicBool::new(false),
+            draining: AtomicU64::new(0),
             shards: Default::default(),
             state: Mutex::new(State {
                 quiesced: None,
@@ -159,10 +160,10 @@ impl TxgGroups {
     pub fn hold(self: &Arc<Self>) -> TxgHold {
         let shard = own_shard();
         let mut holds = self.shards[shard].holds.lock();
-        while self.draining.load(Ordering::Acquire) {
+        while self.is_draining() {
             drop(holds);
             let mut state = self.state.lock();
-            while self.draining.load(Ordering::Acquire) {
+            while self.is_draining() {
                 self.changed.wait(&mut state);
             }
             drop(state);
@@ -178,7 +179,7 @@ impl TxgGroups {
     pub fn try_hold(self: &Arc<Self>) -> Option<TxgHold> {
         let shard = own_shard();
         let mut holds = self.shards[shard].holds.lock();
-        if self.draining.load(Ordering::Acquire) {
+        if self.is_draining() {
             return None;
         }
         let txg = self.open.load(Ordering::Acquire);
@@ -203,10 +204,14 @@ impl TxgGroups {
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            if self.draining.load(Ordering::Acquire) {
+            if self.is_draining() {
                 self.changed.wait_for(&mut state, LOOK_AGAIN);
             }
         }
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire) != 0
     }
 
     fn holders(&self, txg: Txg) -> u64 {
@@ -253,7 +258,7 @@ impl TxgGroups {
         let txg = self.open.fetch_add(1, Ordering::AcqRel);
         let is_held = guards.iter().any(|holds| holds[slot(txg)] > 0);
         if is_held {
-            self.draining.store(true, Ordering::Release);
+            self.draining.store(txg, Ordering::Release);
         }
         drop(guards);
         state.quiescing = Some(txg);
@@ -517,6 +522,40 @@ mod tests {
             assert_eq!(groups.try_hold().map(|hold| hold.txg()), Some(6), "round {round}");
             closing.join().unwrap();
         }
+    }
+
+    /// Of two last holders of a group the slower one let others into the group after the next, while the next still had holders: a change of the older group came after
+    /// one of the newer, and was lost.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn no_group_is_joined_while_the_one_before_it_has_holders() {
+        let pauses = parking_lot::counting::pause(4);
+        let groups = TxgGroups::new(4);
+        let threads = drive(&groups, |_| ());
+        let members: Arc<[AtomicU64; TXG_SIZE]> = Arc::default();
+        let member = || {
+            let (groups, members) = (groups.clone(), members.clone());
+            std::thread::spawn(move || {
+                for _ in 0..2000 {
+                    let hold = groups.hold();
+                    let txg = hold.txg();
+                    members[slot(txg)].fetch_add(1, Ordering::SeqCst);
+                    let before = members[slot(txg - 1)].load(Ordering::SeqCst);
+                    std::thread::yield_now();
+                    members[slot(txg)].fetch_sub(1, Ordering::SeqCst);
+                    assert_eq!(before, 0, "txg {txg} was joined beside holders of the one before it");
+                    drop(hold);
+                    groups.kick(txg);
+                }
+            })
+        };
+        let members: Vec<_> = (0..8).map(|_| member()).collect();
+        let ended: Vec<_> = members.into_iter().map(|member| member.join()).collect();
+        drop(pauses);
+        groups.stop();
+        assert!(have_ended(&threads), "they wait for each other");
+        assert!(ended.iter().all(Result::is_ok));
     }
 
     /// The last group wanted one more, when nobody closed groups any more: its writer waited for that one for ever.
