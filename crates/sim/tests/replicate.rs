@@ -244,6 +244,48 @@ fn an_incremental_goes_onto_a_dataset_that_was_rolled_back() {
     judge(rig, "onto what was rolled back");
 }
 
+/// What is received on a snapshot began with the log that the snapshot's file system had, whose next block is that file system's own: it was freed twice, or written to by both.
+#[test]
+fn what_is_received_on_a_snapshot_has_not_its_log() {
+    let mut rig = Rig::create(SMALL, &[("recordsize", "4096"), ("compression", "off")]);
+    rig.create_file_system("tank/a", &[]);
+    let logged = |rig: &Rig, dataset: &str, seed: u64| {
+        rewrite(rig, dataset, seed);
+        let fs = rig.pool().file_system(dataset).unwrap();
+        fs.write(file(&fs, "f"), WriteMode::At(seed * 4096), &contents(seed, 4096, 0), &Credentials::root()).unwrap();
+        fs.fsync(file(&fs, "f")).unwrap();
+        fs.release_all();
+    };
+    let check = |rig: &Rig, what: &str| {
+        rig.sync();
+        let report = rig.pool().check(true, &|_| ()).unwrap();
+        assert!(report.is_clean(), "{what}: {:?}", report.findings);
+    };
+    let options = SendOptions::default();
+    logged(&rig, "tank/a", 1);
+    take(&rig, &["tank/a@s1".to_owned()]);
+    receive(&rig, send(&rig, "tank/a@s1", None, &options), "tank/b@s1");
+    for round in 2..5 {
+        let (before, now) = (format!("tank/b@s{}", round - 1), format!("tank/b@s{round}"));
+        logged(&rig, "tank/b", round);
+        take(&rig, &[now.clone()]);
+        let back = send(&rig, &now, Some(&before), &options);
+        // One that breaks off goes again, with all that it has.
+        receive_as(&rig, back[..back.len() / 2].to_vec(), &format!("tank/a@s{round}"), false).expect_err("it is cut");
+        check(&rig, "one that broke off");
+        receive(&rig, back, &format!("tank/a@s{round}"));
+        check(&rig, "one that went on");
+        let (a, b) = (rig.pool().file_system("tank/a").unwrap(), rig.pool().file_system("tank/b").unwrap());
+        assert!(read(&a, "f") == read(&b, "f"), "round {round}");
+        a.release_all();
+        b.release_all();
+        drop((a, b));
+        logged(&rig, "tank/a", round + 10);
+        check(&rig, "a log since");
+    }
+    judge(rig, "logs of what was received");
+}
+
 /// Blocks that the deadlists of several datasets have, while the snapshots change hands: each is there as long as somebody has it, and is freed once.
 #[test]
 fn promotions_with_deadlists_that_are_shared() {

@@ -15,6 +15,7 @@ use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
 use crate::dsl::PropertyValue;
 use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync};
+use crate::dsl::tree::clone_sync::forget_log;
 use crate::dsl::tree::create_sync::{create_dataset_sync, create_objset_sync};
 use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::error::Result;
@@ -52,6 +53,8 @@ pub(super) fn begin_sync(parts: &Parts, target: ReceiveTarget, head: &StreamHead
         parts.record_dataset_event(&dataset, "receive", " ", tx)?;
     }
     parts.receives.begin(dataset.object);
+    // What it is a clone of has had a log since, and the first block of that is named in its root.
+    forget_log(parts, &dataset, tx)?;
     let objset = parts.objsets.objset(&dataset)?;
     if let Some(key) = key.filter(|_| !is_resumed) {
         objset.set_raw_head(tx, &key.head)?;
