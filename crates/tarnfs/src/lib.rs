@@ -1,6 +1,7 @@
 //! The library: pools, datasets, files.
 
 pub mod control;
+mod open_file_systems;
 pub mod past;
 mod pool;
 mod rewind;

@@ -4,9 +4,9 @@
 //! A [`Pool`] is the engine's pool with the meaning of files added: it knows how a new file system begins, who owns a
 //! file, and which file systems are open. Programs hold it in an `Arc`; the file systems they open keep it open.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use disk::DiskRef;
@@ -19,7 +19,6 @@ use engine::pool::check::{CheckOptions, CheckReport};
 use engine::pool::config::{PoolConfig, VERSION_FEATURES};
 use engine::pool::import::{Candidate, discover, select};
 use engine::pool::{NewPool, OpenOptions};
-use engine::sync::insert_weak;
 use engine::tunables::Tunables;
 use engine::vdev::{Bias, DraidColumns, NewLeaf, NewTop};
 use engine::zil::{Replayed, Zil};
@@ -29,6 +28,7 @@ use ondisk::feature::Feature;
 use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
+use crate::open_file_systems::OpenFileSystems;
 use crate::rewind::{self, Rewind, Rewound};
 use crate::zpl::{self, AccessTime, AclRules, AclType, FileSystem, MountOptions, NewFileSystem, OwnerKind, QuotaOf, Transaction};
 
@@ -92,8 +92,7 @@ pub struct ImportOptions {
 /// An imported pool.
 pub struct Pool {
     engine: Arc<engine::pool::Pool>,
-    /// guards: file systems that somebody has open, by dataset object
-    file_systems: Mutex<HashMap<u64, Weak<FileSystem>>>,
+    file_systems: OpenFileSystems,
     /// guards: those that nobody may open now, by dataset object
     owned: Mutex<HashSet<u64>>,
 }
@@ -324,7 +323,7 @@ impl Pool {
     }
 
     pub(crate) fn wrap(engine: Arc<engine::pool::Pool>) -> Arc<Pool> {
-        Arc::new(Pool { engine, file_systems: Mutex::default(), owned: Mutex::default() })
+        Arc::new(Pool { engine, file_systems: OpenFileSystems::default(), owned: Mutex::default() })
     }
 
     /// The engine's pool, for inspection and administration.
@@ -344,16 +343,14 @@ impl Pool {
     pub fn file_system(&self, name: &str) -> Result<Arc<FileSystem>> {
         let dsl = &self.engine.dsl;
         let dataset = dsl.open_dataset(name)?;
-        let mut open = self.file_systems.lock();
-        if let Some(shared) = open.get(&dataset.object).and_then(Weak::upgrade) {
-            return Ok(shared);
-        }
-        let objset = self.file_system_objset(name, &dataset)?;
-        let options = self.mount_options(name)?;
-        let of_space = dataset.clone();
-        let opened = Arc::new(FileSystem::open(objset, options, move || (of_space.referenced().used, of_space.available()))?);
-        insert_weak(&mut open, dataset.object, &opened);
-        Ok(opened)
+        // One that was destroyed may be open still, and its object be another's by now.
+        let current = dsl.objset(&dataset)?;
+        self.file_systems.get_or_open(dataset.object, |open| Arc::ptr_eq(open.objset(), &current), || {
+            let objset = self.file_system_objset(name, &dataset)?;
+            let options = self.mount_options(name)?;
+            let of_space = dataset.clone();
+            FileSystem::open(objset, options, move || (of_space.referenced().used, of_space.available()))
+        })
     }
 
     /// What can be said without looking at the files: whether a dataset is a file system that may be opened. Returns its object, as its name may change.
@@ -420,8 +417,7 @@ impl Pool {
     /// # Errors
     /// The properties cannot be read.
     pub fn refresh_mount_options(&self) -> Result<()> {
-        let open: Vec<Arc<FileSystem>> = self.file_systems.lock().values().filter_map(Weak::upgrade).collect();
-        for file_system in open {
+        for file_system in self.file_systems.all() {
             let name = file_system.objset().name();
             file_system.set_options(self.mount_options(&name)?);
         }
@@ -545,14 +541,12 @@ impl Pool {
     }
 
     /// What `act` returns, during which nobody opens the dataset; `None` of it: it is in use after all.
-    fn unless_used<T>(&self, name: &str, dataset: &Dataset, act: impl FnOnce() -> Option<T>) -> Result<T> {
+    fn unless_used<T>(&self, name: &str, dataset: &Dataset, mut act: impl FnMut() -> Option<T>) -> Result<T> {
         // On a busy machine somebody who only passes through may have it for a moment longer.
         for _ in 0..PASSERS_TRIES {
-            let open = self.file_systems.lock();
-            if open.get(&dataset.object).is_none_or(|fs| fs.strong_count() == 0) {
-                return act().ok_or_else(|| error!(Busy, "{name} is in use"));
+            if let Some(done) = self.file_systems.unless_used(dataset.object, &mut act) {
+                return done.ok_or_else(|| error!(Busy, "{name} is in use"));
             }
-            drop(open);
             self.engine.context.host.sleep(PASSERS_PAUSE);
         }
         bail!(Busy, "{name} is in use");
@@ -604,9 +598,9 @@ impl Pool {
     }
 
     fn refuse_if_open(&self) -> Result<()> {
-        let open = self.file_systems.lock();
-        match open.values().find_map(Weak::upgrade) {
+        match self.file_systems.all().first() {
             Some(file_system) => bail!(Busy, "{} is in use", file_system.objset().name()),
+            None if self.file_systems.is_opening() => bail!(Busy, "a file system of {} is being opened", self.name()),
             None => Ok(()),
         }
     }

@@ -29,7 +29,7 @@ use super::tree::records::Records;
 use super::tree::tree::Tree;
 use super::{FREE_DIR, MOS_DIR, ORIGIN_DIR};
 use crate::dmu::{FileOwnerOf, Objset, SyncTx, ask_for_room};
-use crate::error;
+use crate::{bail, error};
 use crate::error::Result;
 use crate::txg::Txg;
 
@@ -256,6 +256,11 @@ impl Dsl {
     /// # Errors
     /// It cannot be read, or the dataset was destroyed.
     pub fn objset(&self, dataset: &Arc<Dataset>) -> Result<Arc<Objset>> {
+        // A change that nobody may look on is made in one step with the question whether anybody does. The caller may hold the names already.
+        let _names = self.parts.tree.lock_names_again();
+        if !self.parts.tree.is_current(dataset) {
+            bail!(NotFound, "{}: dataset does not exist", dataset.dir.full_name());
+        }
         self.parts.objsets.objset(dataset)
     }
 

@@ -62,8 +62,6 @@ pub(in crate::dsl) fn check_unused(parts: &Parts, verb: &str, head: &Arc<Dataset
 #[doc(alias = "dsl_dataset_clone_swap_sync_impl")]
 pub(in crate::dsl) fn swap_heads_sync(parts: &Parts, clone: &Arc<Dataset>, head: &Arc<Dataset>, tx: &SyncTx<'_>) -> Result<()> {
     swap_features(parts, clone, head, tx)?;
-    parts.objsets.forget(clone.object);
-    parts.objsets.forget(head.object);
     let (of_clone, of_head) = (clone.phys(), head.phys());
     let reserved = head.limits().reserved();
     let unused = |unique: u64| reserved.min(unique).cast_signed();
@@ -83,6 +81,8 @@ pub(in crate::dsl) fn swap_heads_sync(parts: &Parts, clone: &Arc<Dataset>, head:
             state.phys_mut().unique_bytes = theirs.unique_bytes;
             state.set_deadlist(deadlist);
         });
+        // What is opened from now on is opened at the new root.
+        parts.objsets.forget(dataset.object);
     }
     parts.ledger.did_use(&head.dir, UsedKind::RefReservation, SpaceDelta { used: unclaimed, ..SpaceDelta::default() });
     swap_remap_deadlists(parts, clone, head, tx)?;

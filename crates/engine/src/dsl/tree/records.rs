@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use zerocopy::IntoBytes;
@@ -26,6 +27,7 @@ use crate::error::Result;
 pub(in crate::dsl) struct Records {
     /// guards: what [`Records::flush`] has to write
     changed: Mutex<Changed>,
+    flushes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +72,14 @@ impl Records {
         for dataset in changed.datasets.values() {
             mos.set_bonus(dataset.object, dataset.take_record().as_bytes(), tx)?;
         }
+        // Before they can leave memory.
+        self.flushes.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// How often records were written into the MOS: what was read there before the last time may be old.
+    pub(in crate::dsl) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Acquire)
     }
 
     /// The pool is closed: what is not written is lost.

@@ -42,6 +42,8 @@ pub(in crate::dsl) struct Tree {
     child_names: KnownNames,
     snapshot_names: KnownNames,
     datasets: Mutex<HashMap<u64, Weak<Dataset>>>,
+    /// Directories and datasets that were destroyed. guarded by: the table that had it (to raise)
+    destroyed: AtomicU64,
 }
 
 impl Tree {
@@ -56,7 +58,14 @@ impl Tree {
             child_names: KnownNames::default(),
             snapshot_names: KnownNames::default(),
             datasets: Mutex::default(),
+            destroyed: AtomicU64::new(0),
         }
+    }
+
+    /// Changes when something may have left memory that was newer than what the MOS had before: noted before the MOS is read, and compared under the lock of
+    /// the table that is to have what was read.
+    fn departures(&self) -> u64 {
+        self.destroyed.load(Ordering::Acquire) + self.links.records.upgrade().map_or(0, |records| records.flushes())
     }
 
     fn meta(&self) -> &Meta {
@@ -83,6 +92,11 @@ impl Tree {
         self.config.read()
     }
 
+    /// As [`Tree::lock_names`], of a thread that perhaps holds it already.
+    pub(in crate::dsl) fn lock_names_again(&self) -> RwLockReadGuard<'_, ()> {
+        self.config.read_recursive()
+    }
+
     pub(in crate::dsl) fn lock_config(&self) -> RwLockWriteGuard<'_, ()> {
         self.config.write()
     }
@@ -103,9 +117,24 @@ impl Tree {
     }
 
     fn load_dir(&self, object: u64, name: Option<&str>, depth: usize) -> Result<Arc<Dir>> {
-        if let Some(dir) = self.dirs.lock().get(&object).and_then(Weak::upgrade) {
-            return Ok(dir);
+        loop {
+            if let Some(dir) = self.dirs.lock().get(&object).and_then(Weak::upgrade) {
+                return Ok(dir);
+            }
+            let before = self.departures();
+            let read = Arc::new(self.read_dir(object, name, depth)?);
+            let mut dirs = self.dirs.lock();
+            if let Some(other) = dirs.get(&object).and_then(Weak::upgrade) {
+                return Ok(other);
+            }
+            if self.departures() == before {
+                insert_weak(&mut dirs, object, &read);
+                return Ok(read);
+            }
         }
+    }
+
+    fn read_dir(&self, object: u64, name: Option<&str>, depth: usize) -> Result<Dir> {
         if depth > NESTING_MAX + 1 {
             bail!(Corrupt, "directory {object}: nested too deep");
         }
@@ -136,13 +165,7 @@ impl Tree {
             origin if Some(origin) == self.origin_snapshot() => 0,
             origin => self.dataset_record(origin)?.creation_txg.get(),
         };
-        let made = Arc::new(Dir::new(object, parent, name, phys, crypto_key, origin_txg));
-        let mut dirs = self.dirs.lock();
-        if let Some(other) = dirs.get(&object).and_then(Weak::upgrade) {
-            return Ok(other);
-        }
-        insert_weak(&mut dirs, object, &made);
-        Ok(made)
+        Ok(Dir::new(object, parent, name, phys, crypto_key, origin_txg))
     }
 
     /// The children of a directory, by name. The pool's own (`$MOS` and so on) are left out.
@@ -208,16 +231,21 @@ impl Tree {
 
     /// The dataset in `object`.
     pub(in crate::dsl) fn dataset(self: &Arc<Self>, object: u64) -> Result<Arc<Dataset>> {
-        if let Some(dataset) = self.datasets.lock().get(&object).and_then(Weak::upgrade) {
-            return Ok(dataset);
+        loop {
+            if let Some(dataset) = self.datasets.lock().get(&object).and_then(Weak::upgrade) {
+                return Ok(dataset);
+            }
+            let before = self.departures();
+            let read = Arc::new(Dataset::load(self, &self.links, object)?);
+            let mut datasets = self.datasets.lock();
+            if let Some(other) = datasets.get(&object).and_then(Weak::upgrade) {
+                return Ok(other);
+            }
+            if self.departures() == before {
+                insert_weak(&mut datasets, object, &read);
+                return Ok(read);
+            }
         }
-        let made = Arc::new(Dataset::load(self, &self.links, object)?);
-        let mut datasets = self.datasets.lock();
-        if let Some(other) = datasets.get(&object).and_then(Weak::upgrade) {
-            return Ok(other);
-        }
-        insert_weak(&mut datasets, object, &made);
-        Ok(made)
     }
 
     /// The dataset called `pool/a/b` or `pool/a/b@snapshot`. The caller holds [`Tree::lock_names`], or is a sync task.
@@ -255,12 +283,16 @@ impl Tree {
 
     /// A dataset is destroyed.
     pub(in crate::dsl) fn forget_dataset(&self, object: u64) {
-        self.datasets.lock().remove(&object);
+        let mut datasets = self.datasets.lock();
+        datasets.remove(&object);
+        self.destroyed.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A directory is destroyed.
     pub(in crate::dsl) fn forget_dir(&self, object: u64) {
-        self.dirs.lock().remove(&object);
+        let mut dirs = self.dirs.lock();
+        dirs.remove(&object);
+        self.destroyed.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Datasets that are in memory.
