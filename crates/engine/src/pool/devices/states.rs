@@ -296,8 +296,7 @@ pub(in crate::pool) fn reopen(writer: &Arc<GroupWriter>, found: Vec<(u64, DiskRe
     let mut changed = false;
     for guid in gone {
         let Some((_, leaf)) = layers.vdevs.find_leaf(guid).filter(|(_, leaf)| leaf.is_open()) else { continue };
-        leaf.stop(VdevState::Unavailable, Reason::NotFound);
-        leaf.close();
+        leaf.lose();
         changed = true;
     }
     for (guid, disk) in found {

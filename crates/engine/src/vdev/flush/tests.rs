@@ -116,6 +116,31 @@ fn a_flush_during_which_another_one_fails_has_failed() {
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
 }
 
+/// A device that was not found any more was closed in the middle of a group, and with it went what lay in its cache: nobody knew when it came back.
+#[test]
+fn a_device_that_is_gone_has_lost_what_was_not_flushed() {
+    let sides = [meddled("a"), meddled("b")];
+    let (tree, top) = tree_of(&[&sides[0], &sides[1]]);
+    write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
+    let side = &top.leaves()[0];
+    side.lose();
+    tree.flush_all().unwrap();
+    side.reopen(sides[0].clone());
+    assert!(side.is_behind() && !side.missing_txgs().is_empty() && !tree.has_lost_writes(), "the other side has it");
+    for is_flushed in [false, true] {
+        let disk = meddled("d");
+        let (tree, top) = tree_of(&[&disk]);
+        write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 4096]], 4).unwrap();
+        if is_flushed {
+            tree.flush_all().unwrap();
+        }
+        top.leaves()[0].lose();
+        assert!(tree.flush_all().is_err(), "it is not there");
+        top.leaves()[0].reopen(disk.clone());
+        assert_eq!((tree.has_lost_writes(), tree.flush_all().is_ok()), (!is_flushed, is_flushed));
+    }
+}
+
 /// The labels, or an uberblock, were written and lost, and it was a commit of the log that was told so: the group was taken for committed.
 #[test]
 fn labels_that_another_flush_may_have_lost_are_not_written() {

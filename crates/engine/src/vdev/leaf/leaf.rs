@@ -20,8 +20,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::{Relaxed, SeqCst}};
 
-/// Groups that writes may belong to: the one being written, the one that is closed, and the open one, of which the intent log writes blocks.
-const GROUPS: u64 = 3;
+/// Groups that writes may belong to: the one being written, the one that is closed, and the open one, of which the intent log writes blocks. And one
+/// more: the next may be taken for writing, and another opened, before anybody is told of that.
+const GROUPS: u64 = 4;
 
 /// Counters of one device, since it was opened.
 #[derive(Debug, Default)]
@@ -199,6 +200,15 @@ impl Leaf {
     /// Lets go of the device, after what is under way on it.
     pub(crate) fn close(&self) {
         *self.disk.write() = None;
+    }
+
+    /// Its device is gone, and with it what is being written, and perhaps what no flush has made durable.
+    pub(crate) fn lose(&self) {
+        self.note_missed_write();
+        self.stop(VdevState::Unavailable, Reason::NotFound);
+        self.close();
+        self.lost.fetch_or(self.written.load(SeqCst) > self.flushed.load(SeqCst), SeqCst);
+        self.failed_flushes.fetch_add(1, SeqCst);
     }
 
     /// The device, if there is one.
@@ -606,8 +616,8 @@ impl Leaf {
     }
 
     fn degrade(&self) {
-        if self.state() == VdevState::Online {
-            self.state.store(VdevState::Degraded as u8, Relaxed);
+        // Not if it was stopped just now.
+        if self.state.compare_exchange(VdevState::Online as u8, VdevState::Degraded as u8, Relaxed, Relaxed).is_ok() {
             self.reason.store(Reason::Errors as u8, Relaxed);
         }
     }
@@ -618,8 +628,8 @@ impl Leaf {
             counter.store(0, Relaxed);
         }
         self.traffic.forget_slow();
-        if self.state() == VdevState::Degraded {
-            self.set_state(VdevState::Online, Reason::None);
+        if self.state.compare_exchange(VdevState::Degraded as u8, VdevState::Online as u8, Relaxed, Relaxed).is_ok() {
+            self.reason.store(Reason::None as u8, Relaxed);
         }
     }
 }

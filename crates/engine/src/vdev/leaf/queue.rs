@@ -448,7 +448,9 @@ impl Drop for Turn<'_> {
                 state.group_rests_until = now + (now.saturating_sub(self.began) * GROUP_REST).min(SOON_NS);
             }
             if self.class.is_background() {
-                self.drive.end_background(self.bytes, self.began, (self.now)());
+                // A trim moves no bytes.
+                let bytes = if self.class == Class::Trim { 0 } else { self.bytes };
+                self.drive.end_background(bytes, self.began, (self.now)());
             }
             if !state.waiting.is_empty() {
                 self.queue.ended.notify_all();
