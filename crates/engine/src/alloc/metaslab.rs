@@ -562,6 +562,11 @@ impl Metaslab {
         }
     }
 
+    /// What was taken as having come free lately no device was told of: it is taken again next time.
+    pub(super) fn note_untold(&self, ranges: &RangeTree) {
+        note_lately(&mut self.state.lock().lately, [ranges]);
+    }
+
     /// Something has come free that [`Metaslab::withhold`] would take.
     pub(super) fn has_lately_freed(&self) -> bool {
         self.state.lock().lately.as_ref().is_some_and(|lately| !lately.is_empty())

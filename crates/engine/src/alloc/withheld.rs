@@ -60,7 +60,6 @@ impl Withholding {
     }
 
     /// How many allocations wait.
-    #[cfg(test)]
     pub(super) fn starving(&self) -> usize {
         self.state.lock().starving
     }
@@ -97,6 +96,16 @@ impl Withheld {
     /// What is held.
     pub fn ranges(&self) -> &RangeTree {
         &self.ranges
+    }
+
+    /// An allocation waits until all that is held is given back.
+    pub fn is_waited_for(&self) -> bool {
+        self.allocator.withholding.starving() > 0
+    }
+
+    /// No device was told of it, though it came free lately: [`Allocator::withhold_lately_freed`] takes it again.
+    pub fn note_untold(&self) {
+        self.metaslab.note_untold(&self.ranges);
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //! Each metaslab remembers what came free there, once property `autotrim` is on. A part of the metaslabs has its turn with each group, so that a
-//! metaslab has it every so many groups: meanwhile small pieces become larger ones, and much is used again. Nothing is noted on disk: what
-//! was not done when the pool is closed, `zpool trim` does.
+//! metaslab has it every so many groups: meanwhile small pieces become larger ones, and much is used again. An allocation that finds no other room ends the
+//! turn: what is left has the next one. Nothing is noted on disk: what was not done when the pool is closed, `zpool trim` does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +58,7 @@ fn run(writer: &GroupWriter) {
     let (layers, mut last) = (writer.layers(), 0);
     while is_wanted(writer) {
         let synced = writer.uberblock().txg;
-        if synced == last {
+        if synced == last || !writer.is_settled() {
             layers.context.host.sleep(PAUSE);
             continue;
         }
@@ -72,34 +72,42 @@ fn run(writer: &GroupWriter) {
     }
 }
 
-/// What came free in the metaslabs whose turn it is, or was with one of the last `groups`.
+/// What came free in the metaslabs whose turn it is, or was with one of the last `groups`. The one where the log is stays as it is: places were made for that.
 fn trim_turn(writer: &GroupWriter, top: &TopVdev, txg: u64, groups: u64) -> Result<()> {
     let layers = writer.layers();
     let (allocator, tunables) = (layers.context.io.allocator(), &layers.context.tunables);
     let batch = tunables.now(Parameter::TrimTxgBatch);
     let vdev = top.id() as u32;
-    let has_turn = |number: u64| (txg % batch + batch - number % batch) % batch < groups;
-    for metaslab in allocator.group(vdev)?.metaslabs().iter().filter(|metaslab| has_turn(metaslab.id)) {
-        if !writer.is_settled() {
-            return Ok(());
-        }
+    let group = allocator.group(vdev)?;
+    let of_log = group.log_area().map(|area| area.metaslab().id);
+    let has_turn = |number: u64| (txg % batch + batch - number % batch) % batch < groups && Some(number) != of_log;
+    let mut failure = Ok(());
+    for metaslab in group.metaslabs().iter().filter(|metaslab| has_turn(metaslab.id)) {
         let Some(held) = allocator.withhold_lately_freed(vdev, metaslab)? else { continue };
-        // What came free in between is left out: a trim of everything finds it.
+        // Something came free in between that is still needed if the pool goes back a group or two.
         if !writer.is_settled() {
+            held.note_untold();
             continue;
         }
+        let may_go_on = || is_wanted(writer) && !held.is_waited_for();
         for leaf in top.leaves().iter().filter(|leaf| leaf.is_open() && leaf.can_trim()) {
-            for (offset, size) in held.ranges().segments() {
+            let told: Result<()> = held.ranges().segments().try_for_each(|(offset, size)| {
                 let (mut at, end) = (offset, offset + size);
                 while at < end {
                     let next = top.layout().range_end(at).min(end);
                     let range = top.layout().on_leaf(leaf.number(), at..next);
-                    let done = range.map(|range| trim(leaf, tunables, range, &|| is_wanted(writer), &AtomicU64::new(0)));
+                    let done = range.map(|range| trim(leaf, tunables, range, &may_go_on, &AtomicU64::new(0)));
                     done.transpose()?;
                     at = next;
                 }
+                Ok(())
+            });
+            // The other leaves are told nevertheless.
+            match told {
+                Err(_) if held.is_waited_for() => held.note_untold(),
+                told => failure = failure.and(told),
             }
         }
     }
-    Ok(())
+    failure
 }
