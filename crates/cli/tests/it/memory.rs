@@ -155,16 +155,21 @@ fn what_caches_do_is_told() {
     let Some(rig) = Rig::with_tank("a.img", 128 << 20, "-O mountpoint=@mnt") else { return };
     let bytes: Vec<u8> = (0..4_u32 << 20).map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     fs::write(rig.path("mnt/file"), &bytes).unwrap();
-    rig.ok("zpool export tank");
-    rig.ok("zpool import -d @. tank");
-    assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), bytes);
-    let counters: serde_json::Value = serde_json::from_str(&rig.ok("arcstat -j tank")).unwrap();
+    // On a busy machine there may be no thread that reads ahead of the reader.
+    let mut counters = serde_json::Value::Null;
+    rig.wait("what is read from its beginning is read ahead", || {
+        rig.ok("zpool export tank");
+        rig.ok("zpool import -d @. tank");
+        assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), bytes);
+        counters = serde_json::from_str(&rig.ok("arcstat -j tank")).unwrap();
+        counters["pools"]["tank"]["predictive_prefetch"].as_u64().unwrap() > 10
+    });
     let of = |name: &str| counters["pools"]["tank"][name].as_u64().unwrap_or_else(|| panic!("{name}: {counters}"));
     assert!(of("misses") > 0 && of("size") >= 4 << 20 && of("c") >= of("size") && of("l2_hits") == 0, "{counters}");
     for name in ["mru_hits", "mfu_hits", "mru_ghost_size", "mfu_ghost_size", "mru_ghost_hits", "mfu_ghost_hits", "zfetch_hits", "zfetch_max_streams"] {
         of(name);
     }
-    assert!(of("predictive_prefetch") > 10 && of("c_min") <= of("c") && of("c") <= of("c_max"), "{counters}");
+    assert!(of("c_min") <= of("c") && of("c") <= of("c_max"), "{counters}");
     let lines = rig.ok("arcstat tank 1 2");
     assert_eq!(lines.lines().map(|line| line.split_whitespace().next().unwrap()).collect::<Vec<_>>(), ["pool", "tank", "tank"]);
     rig.refused("arcstat nosuch", "cannot open 'nosuch': no such pool");

@@ -212,7 +212,7 @@ impl Rig {
 
     /// Waits until something has come about.
     #[track_caller]
-    pub(crate) fn wait(&self, what: &str, done: impl Fn() -> bool) {
+    pub(crate) fn wait(&self, what: &str, mut done: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !done() {
             assert!(begin.elapsed() < LIMIT, "{what} did not come about\n{}", self.log());
