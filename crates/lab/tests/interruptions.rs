@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
 /// All that can be made here; `.` is a directory.
 const SYSTEMS: [&str; 8] = ["tarn", "tarn-embedded", "fuse-ceiling", "ext4", "xfs", "btrfs", "zfs-fuse", "."];
 /// Small, each so that a round takes a second or so.
-const WORKLOADS: [(&str, &[&str]); 19] = [
+const WORKLOADS: [(&str, &[&str]); 20] = [
     ("unit01", &[]),
     ("unit02", &[]),
     ("unit05", &["unit05.bytes=33554432"]),
@@ -40,6 +40,7 @@ const WORKLOADS: [(&str, &[&str]); 19] = [
     ("mail", &["mail.messages=50"]),
     ("images", &["images.files=200", "images.steps=2"]),
     ("metadata", &["metadata.files=500", "metadata.to=4"]),
+    ("growth", &["growth.from=100", "growth.to=1000", "growth.sample=100"]),
 ];
 
 /// Processes whose parent this is: what lost its own parent as well, as it was asked for.

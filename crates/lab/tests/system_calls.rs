@@ -276,6 +276,16 @@ fn metadata_is_one_call_for_each_name() {
 }
 
 #[test]
+fn growth_makes_each_file_once_and_a_sample_again() {
+    let Some(calls) = calls("growth", &["from=100", "to=1000", "sample=50", "each=100"]) else { return };
+    let created = calls.iter().filter(|call| call.is(&["openat"]) && call.words.contains("O_EXCL")).count();
+    let removed = count(&calls, &["unlink", "unlinkat"], "/growth/");
+    let (looked_at, missed) = (count(&calls, &["stat", "newfstatat"], "/f"), count(&calls, &["stat", "newfstatat"], "/n"));
+    assert_eq!((created, removed, looked_at, missed), (1000 + 100, 100, 100, 100));
+    assert_eq!(count(&calls, &["mkdir", "mkdirat"], "/growth/"), 10);
+}
+
+#[test]
 fn dd_moves_megabytes_and_makes_them_stable_once() {
     let Some(calls) = calls("dd", &["megabytes=4"]) else { return };
     assert_eq!(sizes(&calls, &["write"], "/file>"), [1 << 20; 4]);

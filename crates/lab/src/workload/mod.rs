@@ -17,7 +17,6 @@ pub mod filebench;
 pub mod fio_mixed;
 pub mod latency;
 pub mod log_beside;
-pub mod metadata;
 pub mod postmark;
 pub mod rounds;
 pub mod sync_sweep;
@@ -25,9 +24,11 @@ pub mod unit;
 
 mod contents;
 mod fio;
+mod names;
 mod together;
 
 pub use applications::{images, mail, oltp, source_tree, videoserver};
+pub use names::{growth, metadata};
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -316,5 +317,6 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     all.push(Box::new(mail::Mail::new()));
     all.push(Box::new(images::Images::new()));
     all.push(Box::new(metadata::Metadata::new()));
+    all.push(Box::new(growth::Growth::new()));
     all
 }

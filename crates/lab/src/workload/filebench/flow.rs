@@ -12,10 +12,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::super::Parameters;
 use super::super::latency::Latencies;
-use super::super::metadata::look_at;
 use super::Step;
 use super::file_set::FileSet;
 use crate::aligned::Aligned;
+use crate::workload::metadata::look_at;
 
 /// How often each thing was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::latency::Latencies;
-use super::together::{Ground, together};
-use super::{Figure, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 use crate::interrupt;
+use crate::workload::latency::Latencies;
+use crate::workload::together::{Ground, together};
+use crate::workload::{Figure, MOST_THREADS, Parameter, Parameters, Published, Round, Workload, described};
 
 /// The workload.
 pub struct Metadata {
@@ -50,7 +50,7 @@ const PHASES: [(Phase, &str); 5] = [
 ];
 
 /// `stat`, and nothing that it does not ask for.
-pub(super) fn look_at(path: &Path) -> std::io::Result<()> {
+pub(in crate::workload) fn look_at(path: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::stat(path).map(drop)?)
 }
 

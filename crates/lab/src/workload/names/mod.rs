@@ -1,0 +1,4 @@
+//! Workloads of names and nothing but names.
+
+pub mod growth;
+pub mod metadata;
