@@ -28,7 +28,7 @@
 //!    that a reader has in hand cannot be freed.
 //!
 //! # Locks
-//! `Dnode::state`, then the lock of one dirty block, never the other way round; `Dnode::disk` (the synced tree; held across
+//! `Dnode::state`, then the lock of one dirty block, then `Dnode::early`, never the other way round; `Dnode::disk` (the synced tree; held across
 //! I/O by readers) is taken alone.
 //!
 //! # Path
