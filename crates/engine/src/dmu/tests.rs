@@ -23,6 +23,7 @@ use crate::txg::{DirtyBytes, TxgGroups};
 use crate::vdev::{Class, LeafId};
 use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 
+mod entries;
 mod watched;
 
 const METASLAB_BYTES: u64 = 16 << 20;
