@@ -24,6 +24,7 @@ use crate::vdev::{Class, LeafId};
 use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 
 mod entries;
+mod seek;
 mod watched;
 
 const METASLAB_BYTES: u64 = 16 << 20;
