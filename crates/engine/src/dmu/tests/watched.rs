@@ -54,3 +54,40 @@ fn blocks_are_written_around_the_cache_while_they_are_written_soon() {
     assert!(back == contents);
     assert!(soon.is_empty(), "these places were freed with the group");
 }
+
+/// A reader of one half of a block had its pointer and was slow. Meanwhile the other half was written, and the place given to another file: whose bytes it got, if there was no
+/// checksum to tell them by.
+#[test]
+fn a_slow_reader_gets_no_bytes_of_others_where_there_is_no_checksum() {
+    const BLOCK: u32 = 16 << 10;
+    const HALF: usize = BLOCK as usize / 2;
+    for is_past in [false, true] {
+        let (rig, calls) = watched_rig();
+        let rig = Arc::new(rig);
+        let tx = Tx::for_test(4);
+        let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+        // Both are off.
+        objset.set_settings(ObjsetSettings { checksum: 2, compression: 2, ..objset.settings() });
+        let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), BLOCK.into())).unwrap();
+        let contents = noise(1, BLOCK);
+        dnode.write(&tx, 0, &contents).unwrap();
+        rig.sync(&objset, 4);
+        let pointer = dnode.block_pointer(0).unwrap();
+        assert!(!pointer.has_checksum());
+        rig.context.cache.invalidate(&pointer);
+        let new_half = [&contents[..HALF], &noise(2, BLOCK / 2)[..]].concat();
+        let (same_rig, same) = (rig.clone(), dnode.clone());
+        *calls.read.lock() = Some(Box::new(move || {
+            same.write_block(&Tx::for_test(5), 0, new_half).unwrap();
+            same_rig.sync(&objset, 5);
+            let device = same_rig.context.io.devices().device(0).unwrap();
+            let place = pointer.first_dva().unwrap().offset;
+            crate::zio::write_range(&device, Class::AsyncWrite, place, &[&noise(3, BLOCK)[..]], 6).unwrap();
+        }));
+        let mut back = vec![0; HALF];
+        let read = if is_past { dnode.read_past(0, &mut back) } else { dnode.read(0, &mut back) };
+        read.unwrap();
+        assert!(calls.read.lock().is_none(), "the disk was not read");
+        assert!(back[..] == contents[..HALF], "another file's bytes were read, around the cache: {is_past}");
+    }
+}
