@@ -31,7 +31,7 @@ fn watched_rig() -> (Rig, Arc<Calls>) {
 }
 
 /// What no compression makes smaller.
-fn noise(seed: u32, length: u32) -> Vec<u8> {
+pub(super) fn noise(seed: u32, length: u32) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 11) as u8).collect()
 }
 
