@@ -24,11 +24,12 @@
 //!    the tree on disk.
 //! 2. New roots are installed before the table forgets the blocks: a reader that misses the one sees the other.
 //! 3. A reader holds the tree lock while it walks indirect blocks, so that none of those can be freed under it.
-//! 4. A reader and a writer of the same block exclude each other above (range lock, ZAP lock): a level-0 pointer
-//!    that a reader has in hand cannot be freed.
+//! 4. A reader and a writer of the same bytes exclude each other above (range lock, ZAP lock). A writer of another part of
+//!    the block does not wait: the pointer that a slow reader has in hand may be freed, and that one asks again for what
+//!    the checksum does not tell (`blocks/read.rs`).
 //!
 //! # Locks
-//! `Dnode::state`, then the lock of one dirty block, never the other way round; `Dnode::disk` (the synced tree; held across
+//! `Dnode::state`, then the lock of one dirty block, then `Dnode::early`, never the other way round; `Dnode::disk` (the synced tree; held across
 //! I/O by readers) is taken alone.
 //!
 //! # Path

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use disk::{Disk, MemDisk};
+use disk::{DiskRef, MemDisk};
 use ondisk::blkptr::BlkPtr;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::{ObjsetSize, ObjsetType};
@@ -23,10 +23,14 @@ use crate::txg::{DirtyBytes, TxgGroups};
 use crate::vdev::{Class, LeafId};
 use crate::zio::{BlockDevice, BlockDevices, BlockFeatures, BlockIo, BlockThreads};
 
+mod entries;
+mod seek;
+mod watched;
+
 const METASLAB_BYTES: u64 = 16 << 20;
 const METASLABS: u64 = 16;
 
-struct MemDevice(MemDisk);
+struct MemDevice(DiskRef);
 
 impl BlockDevice for MemDevice {
     fn read_leaf(&self, _: LeafId, _: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -91,9 +95,17 @@ struct Rig {
     free: Arc<FreeOnDisk>,
 }
 
+fn mem_disk() -> DiskRef {
+    Arc::new(MemDisk::new("mem", METASLAB_BYTES * METASLABS))
+}
+
 fn rig() -> Rig {
+    rig_on(mem_disk())
+}
+
+fn rig_on(disk: DiskRef) -> Rig {
     let host = RealHost::shared();
-    let device = Arc::new(MemDevice(MemDisk::new("mem", METASLAB_BYTES * METASLABS)));
+    let device = Arc::new(MemDevice(disk));
     let allocator = Arc::new(Allocator::new(2));
     let whole = |id| {
         let mut tree = RangeTree::new();

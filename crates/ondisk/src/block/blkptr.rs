@@ -261,6 +261,12 @@ impl BlkPtr {
         self.checksum.map(|word| word.get())
     }
 
+    /// The contents can be told from what else may be in their place.
+    pub fn has_checksum(&self) -> bool {
+        let algorithm = ChecksumAlgorithm::from_number(bits::get(self.properties.get(), 40, 8) as u8);
+        self.is_embedded() || !matches!(algorithm, Some(ChecksumAlgorithm::Off | ChecksumAlgorithm::NoParity))
+    }
+
     /// The number of the compression, known or not.
     pub fn compression_number(&self) -> u8 {
         bits::get(self.properties.get(), 32, 7) as u8

@@ -77,11 +77,12 @@ impl Dnode {
             dnode.objset.context.cache.read_past(&run, &while_there)
         };
         let results = self.objset.context.io.readers().map(self.runs(&wanted), read);
-        for (Wanted { block, within, to, .. }, data) in wanted.into_iter().zip(results.into_iter().flatten()) {
+        for (Wanted { block, pointer, within, to }, data) in wanted.into_iter().zip(results.into_iter().flatten()) {
             let part = &mut buf[to];
             match data {
-                Ok(data) => fill(part, data.get(within..).unwrap_or_default()),
-                Err(_) => self.read_within(block, within, part)?,
+                // As in `Dnode::synced_contents`.
+                Ok(data) if pointer.has_checksum() || self.place_now(block)? == Some(pointer) => fill(part, data.get(within..).unwrap_or_default()),
+                Ok(_) | Err(_) => self.read_within(block, within, part)?,
             }
         }
         Ok(())

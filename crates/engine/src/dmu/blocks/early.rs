@@ -9,7 +9,8 @@
 //! turns out not to be the last one is freed with the group, never before.
 //!
 //! Where a program is expected to ask (`zil/soon.rs`), blocks that it has written whole are written by another thread before it does. A writer is not kept away from them: a
-//! block that it changes meanwhile is another `Arc` (invariant 1), and its place is freed with the group.
+//! block that it changes meanwhile is another `Arc` (invariant 1), and its place is freed with the group. A writer that goes around the cache may write the same
+//! blocks at the same time: that one's places count, in whichever order the two end.
 //!
 //! A program that goes around the cache ([`super::direct`]) has its blocks written so, too. What memory has of such a block is where it is ([`Contents::Placed`]).
 //!
@@ -79,12 +80,28 @@ impl Dnode {
         (taken.into_iter().map(|((_, block), early)| (block, early)).collect(), gone.into_iter().map(|(_, pointer)| pointer).collect())
     }
 
-    /// A block of `txg` has a place; if it had another one, nobody needs that any more.
-    fn note_early(&self, txg: Txg, block: u64, placed: EarlyBlock) {
+    /// What `txg` made of a block, `data`, is at `pointer`; `forgets`: memory needs to know no more of it. `false`: another thread has changed the block meanwhile or
+    /// had memory forget it, and this place is freed with the group. The versions stay locked until it is noted: else two threads that have written the same block
+    /// could note their places in the wrong order.
+    fn note_early(&self, txg: Txg, block: u64, data: Arc<Vec<u8>>, pointer: BlkPtr, forgets: bool) -> bool {
+        let dirty = self.unsynced(block).unwrap_or_default();
+        let mut versions = dirty.versions.lock();
         let mut early = self.early.lock();
+        let is_it = |contents: &Contents| matches!(contents, Contents::Data(own) if Arc::ptr_eq(own, &data));
+        let Some((_, contents)) = versions.iter_mut().find(|(own, contents)| *own == txg && is_it(contents)) else {
+            early.stale.push((txg, pointer));
+            return false;
+        };
+        let mut placed = EarlyBlock { data: Some(data), pointer };
+        if forgets {
+            *contents = Contents::Placed(Box::new(pointer));
+            placed.data = None;
+        }
+        // If it had a place, nobody needs that any more.
         if let Some(old) = early.current.insert((txg, block), placed) {
             early.stale.push((txg, old.pointer));
         }
+        true
     }
 
     /// The whole contents that `txg` gave a block, if they are its newest.
@@ -148,31 +165,21 @@ impl Objset {
             }
         }
         for (block, data, pointer) in self.write_now(dnode, wanted, txg) {
-            placed.push((block, pointer));
-            dnode.note_early(txg, block, EarlyBlock { data: Some(data), pointer });
+            if dnode.note_early(txg, block, data, pointer, false) {
+                placed.push((block, pointer));
+            }
         }
         placed.sort_unstable_by_key(|(block, _)| *block);
         placed
     }
 
     /// Writes those of these blocks of `dnode` that `txg` has changed, as [`Objset::write_early`], and has memory forget them. The caller holds the group, and
-    /// keeps all others away from the blocks.
+    /// keeps all others away from the blocks but who writes them soon.
     pub(in crate::dmu) fn write_past(&self, dnode: &Arc<Dnode>, blocks: Range<u64>, txg: Txg) {
         let wanted = blocks.filter_map(|block| Some((block, dnode.newest_of(block, txg)?))).collect();
         for (block, data, pointer) in self.write_now(dnode, wanted, txg) {
-            let Some(dirty) = dnode.unsynced(block) else { continue };
             self.context().cache.note_written_past(1, data.len() as u64);
-            let mut versions = dirty.versions.lock();
-            let is_last = |(own, contents): &&mut (Txg, Contents)| *own == txg && matches!(contents, Contents::Data(last) if Arc::ptr_eq(last, &data));
-            let placed = match versions.last_mut().filter(is_last) {
-                Some((_, contents)) => {
-                    *contents = Contents::Placed(Box::new(pointer));
-                    EarlyBlock { data: None, pointer }
-                }
-                None => EarlyBlock { data: Some(data), pointer },
-            };
-            drop(versions);
-            dnode.note_early(txg, block, placed);
+            dnode.note_early(txg, block, data, pointer, true);
         }
     }
 

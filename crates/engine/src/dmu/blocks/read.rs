@@ -28,6 +28,10 @@ impl Dnode {
             Some(Contents::Cloned(pointer) | Contents::Placed(pointer)) => {
                 // Another's block, perhaps freed by now: a reader of the other heals it. One of this object is healed when it is in the tree.
                 let data = self.objset.context.cache.read_while(&pointer, &self.bookmark(0, block), &|_| ())?;
+                let is_there = |now: Contents| matches!(now, Contents::Cloned(now) | Contents::Placed(now) if now == pointer);
+                if !pointer.has_checksum() && !self.unsynced(block).and_then(|dirty| dirty.newest()).is_some_and(is_there) {
+                    return self.block(block);
+                }
                 return Ok(self.fit(data));
             }
             Some(Contents::Raw(_)) => bail!(KeyNotLoaded, "block {} is encrypted", self.bookmark(0, block)),
@@ -52,17 +56,17 @@ impl Dnode {
             if pointer.is_hole() {
                 return Ok(None);
             }
-            match self.read_synced(block, &pointer) {
-                Ok(data) => return Ok(Some(data)),
-                Err(error) => {
-                    // The tree may have moved on under a slow reader of metadata: then the new place counts.
-                    let again = self.synced_pointer(0, block)?;
-                    if again == pointer {
-                        return Err(error);
-                    }
-                    pointer = again;
-                }
+            let read = self.read_synced(block, &pointer);
+            if read.is_ok() && pointer.has_checksum() {
+                return read.map(Some);
             }
+            // The tree may have moved on under a slow reader, of metadata or of a part of a block: then the new place counts. Without a checksum it cannot be told
+            // whose bytes were read.
+            let again = self.synced_pointer(0, block)?;
+            if again == pointer {
+                return read.map(Some);
+            }
+            pointer = again;
         }
     }
 

@@ -96,10 +96,12 @@ impl Dnode {
                 let on_disk = || pointers.get((block - siblings.start) as usize).is_none_or(|pointer| pointer.is_hole());
                 self.is_hole_in_memory(block).unwrap_or_else(on_disk) || or_zeros && self.is_zeros_in_memory(block)
             };
-            if let Some(hole) = (at..siblings.end.min(end)).find(|&block| is_hole(block)) {
-                return Ok(hole);
+            match (at..siblings.end.min(end)).find(|&block| is_hole(block)) {
+                // Since the pointers were read the block may have got to disk, and memory have forgotten it. `is_hole` asks memory first; if there are data, the pointers are read again.
+                Some(hole) if self.is_hole(hole)? || or_zeros && self.is_zeros_in_memory(hole) => return Ok(hole),
+                Some(data) => at = data,
+                None => at = siblings.end.min(end),
             }
-            at = siblings.end.min(end);
         }
         Ok(end)
     }

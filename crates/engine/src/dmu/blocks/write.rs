@@ -73,7 +73,7 @@ impl Dnode {
 
     /// Makes `contents` the newest version of a block.
     pub(in crate::dmu) fn put_version(self: &Arc<Self>, tx: &Tx, block: u64, contents: Contents) -> Result<()> {
-        if !self.blocks.read().contains_key(&block) {
+        if !self.has_version(block) {
             self.check_reachable(tx, block)?;
         }
         let (dirty, _) = self.dirty_block(block);
@@ -151,6 +151,15 @@ impl Dnode {
     /// the readers that have them. `change` meets [`Contents::Data`] or [`Contents::Patch`].
     fn change_block<R>(self: &Arc<Self>, tx: &Tx, block: u64, change: impl FnOnce(&mut Contents) -> R) -> Result<R> {
         let (dirty, is_new) = self.dirty_block(block);
+        let changed = self.change_entry(tx, block, &dirty, is_new, change);
+        if changed.is_err() {
+            self.drop_unused(block, dirty);
+        }
+        changed
+    }
+
+    /// The same, of a block whose entry in the table is `dirty`, made for this or not.
+    fn change_entry<R>(self: &Arc<Self>, tx: &Tx, block: u64, dirty: &DirtyBlock, is_new: bool, change: impl FnOnce(&mut Contents) -> R) -> Result<R> {
         // Read without the lock: the block's readers and writers are kept apart above (invariant 4), and the sync thread does not read here.
         let mut read = if is_new { Some(self.unversioned(block)?) } else { None };
         loop {
@@ -210,6 +219,15 @@ impl Dnode {
         };
         self.blocks.published().fetch_or(bit_of(block), Ordering::Release);
         found
+    }
+
+    /// Takes an entry that has got no version out of the table again. Where another thread holds it, that one is about to add a version, or to do the same.
+    fn drop_unused(&self, block: u64, dirty: Arc<DirtyBlock>) {
+        let mut blocks = self.blocks.write();
+        drop(dirty);
+        if blocks.get(&block).is_some_and(|entry| Arc::strong_count(entry) == 1 && entry.has_data().is_none()) {
+            blocks.remove(&block);
+        }
     }
 
     /// Remembers that `block` has a version of the transaction's group, which has `grown` by so many bytes of its own.

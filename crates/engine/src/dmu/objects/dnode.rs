@@ -130,7 +130,7 @@ pub struct Dnode {
     bonus_bytes_max: usize,
     /// The tree on disk. guarded by itself; readers hold it across the I/O of indirect blocks, the sync thread replaces it
     pub(in crate::dmu) disk: RwLock<disk::Dnode>,
-    /// Blocks with unsynced versions.
+    /// Blocks with unsynced versions; some entries may have none ([`Dnode::has_version`]).
     pub(in crate::dmu) blocks: Published<DirtyBlocks>,
     /// How many of `State::frees` are not empty (a hint that saves readers the lock).
     pub(in crate::dmu) pending_frees: AtomicU64,
@@ -526,7 +526,17 @@ impl Dnode {
         any.downcast::<T>().unwrap_or_else(|_| panic!("object {}: two kinds of attachment", self.object))
     }
 
-    /// The unsynced versions of a block, if it has any.
+    /// Whether a block has an unsynced version.
+    pub(in crate::dmu) fn has_version(&self, block: u64) -> bool {
+        self.unsynced(block).is_some_and(|dirty| dirty.has_data().is_some())
+    }
+
+    /// Whether any block has an unsynced version. A thread that held an entry of the table while its last version got to disk has left it there without one.
+    pub(in crate::dmu) fn has_versions(&self) -> bool {
+        self.blocks.read().values().any(|dirty| dirty.has_data().is_some())
+    }
+
+    /// The entry of a block in the table of unsynced versions, if there is one. It may have no version.
     pub(in crate::dmu) fn unsynced(&self, block: u64) -> Option<Arc<DirtyBlock>> {
         if self.may_be_unsynced(block) { self.blocks.read().get(&block).cloned() } else { None }
     }

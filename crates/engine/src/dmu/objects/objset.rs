@@ -97,7 +97,7 @@ impl Shard {
     fn trim(&mut self) {
         if self.dnodes.len() > SHARD_DNODES_MIN {
             self.departures += 1;
-            self.dnodes.retain(|_, dnode| Arc::strong_count(dnode) > 1 || !dnode.blocks.read().is_empty());
+            self.dnodes.retain(|_, dnode| Arc::strong_count(dnode) > 1 || dnode.has_versions());
             // After one with many.
             if self.dnodes.capacity() > 4 * self.dnodes.len().max(SHARD_DNODES_MIN) {
                 self.dnodes.shrink_to(2 * self.dnodes.len());
@@ -386,7 +386,7 @@ impl Objset {
         let mut shard = self.shard(object).lock();
         let is_same = shard.dnodes.get(&object).is_some_and(|here| Arc::ptr_eq(here, &dnode));
         // Here and in the table; a group that has changes of it would be a third.
-        if is_same && Arc::strong_count(&dnode) == 2 && dnode.blocks.read().is_empty() {
+        if is_same && Arc::strong_count(&dnode) == 2 && !dnode.has_versions() {
             shard.remove(object);
         }
     }

@@ -114,7 +114,7 @@ impl Objset {
             {
                 return has_place;
             }
-            let found = if meta.blocks.read().contains_key(&block) { meta.synced_pointer(0, block).map(drop) } else { meta.block(block).map(drop) };
+            let found = if meta.has_version(block) { meta.synced_pointer(0, block).map(drop) } else { meta.block(block).map(drop) };
             let has_place = match found {
                 Err(error) if tx.context.io.is_lost(&error) => {
                     tracing::error!("{}: changes of objects are lost with the block of dnodes that they stand in: {error}", self.name());
