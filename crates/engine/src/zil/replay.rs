@@ -9,7 +9,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::zil::{self, Record, RecordHeader};
 
@@ -17,7 +17,7 @@ use super::Zil;
 use super::claim::{claimed_blocks, data_block};
 use super::walk::{Extent, LogBlock, bookmark, records, walk};
 use crate::dmu::Objset;
-use crate::error::{ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, Result, Within};
 
 /// The layer that knows what records mean (upward call: implemented by the layer of files).
 pub trait Replay {
@@ -37,6 +37,15 @@ pub struct Replayed {
     pub passed_over: u64,
     /// The first record that could not be replayed, and why; it and those after it are lost.
     pub lost: Option<String>,
+}
+
+/// While this lives, a record is being replayed. However the replay ends: what is done afterwards is logged again, and passes for no record.
+struct Replaying<'a>(&'a AtomicU64);
+
+impl Drop for Replaying<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
 }
 
 impl Zil {
@@ -62,6 +71,7 @@ impl Zil {
             header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0 && head.sequence.get() > last
         };
         wait_synced()?;
+        let replaying = Replaying(&self.replaying);
         walk(&self.context.io, self.dataset, &header, Extent::Whole, &mut |block: LogBlock<'_>| {
             for record in records(&block) {
                 let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
@@ -72,7 +82,7 @@ impl Zil {
                 if sequence <= header.replay_sequence.get() || head.txg.get() < claim_txg {
                     continue;
                 }
-                self.replaying.store(sequence, Ordering::Release);
+                replaying.0.store(sequence, Ordering::Release);
                 let attempt = || self.replay_record(objset, bytes, block.sequence, replay);
                 let result = attempt().or_else(|_| wait_synced().and_then(|()| attempt()));
                 match result {
@@ -91,10 +101,24 @@ impl Zil {
             Ok(ControlFlow::Continue(()))
         })
         .within(|| format!("{name}: replay of the intent log"))?;
-        self.replaying.store(0, Ordering::Release);
+        drop(replaying);
         self.free_claimed(objset)?;
         wait_synced()?;
         Ok(done)
+    }
+
+    /// Gives up what is left of a claimed log that cannot be replayed, because of `why`. Space of it that cannot be found stays allocated.
+    pub fn give_up_claimed(&self, objset: &Objset, why: &Error) -> Replayed {
+        let lost = format!("what is left of the intent log cannot be replayed and is given up: {why}");
+        tracing::warn!("{}: {lost}", objset.name());
+        let header = self.chain.lock().header;
+        let blocks = claimed_blocks(&self.context.io, self.dataset, &header).unwrap_or_else(|error| {
+            tracing::warn!("{}: not all of its intent log can be found and freed: {error}", objset.name());
+            Vec::new()
+        });
+        let hold = self.context.groups.hold();
+        self.forget_claimed(blocks, hold.txg());
+        Replayed { lost: Some(lost), ..Replayed::default() }
     }
 
     /// `false`: its object is gone.

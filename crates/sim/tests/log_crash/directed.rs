@@ -297,6 +297,42 @@ fn what_a_replay_loses_is_told() {
     pool.export().unwrap();
 }
 
+/// A replay that a device broke off did not end: what was done afterwards passed for the record that had failed, and was in no log.
+#[test]
+fn what_is_done_after_a_replay_that_broke_off_passes_for_no_record() {
+    struct Unreadable;
+    impl Replay for Unreadable {
+        fn replay(&self, _: ondisk::zil::Record<'_>, _: Option<&[u8]>) -> engine::error::Result<()> {
+            Err(engine::error::Error::new(engine::error::ErrorKind::Io, "a test cannot read it".to_owned()))
+        }
+    }
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    for name in ["first", "promised"] {
+        fs.fsync(make(&fs, name)).unwrap();
+    }
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let pool = open(&CutDisk::new(image), false);
+    let fs = file_system(&pool);
+    let zil = Zil::of(fs.objset());
+    let broken_off = zil.replay(fs.objset(), &|| pool.sync_all(), &Unreadable).expect_err("it cannot be read");
+    assert_eq!(broken_off.kind(), engine::error::ErrorKind::Io);
+    assert!(!zil.is_replaying());
+    fs.setattr(fs.root(), &SetAttributes { mode: Some(0o711), ..SetAttributes::default() }, &Credentials::root()).unwrap();
+    pool.sync_all().unwrap();
+    let header = ondisk::zil::LogHeader::from_bytes(&fs.objset().zil_header()).unwrap();
+    assert_eq!(header.replay_sequence.get(), 0, "the record passes for replayed");
+    replay(&pool, &fs, "the second time");
+    assert_eq!(names(&fs), ["first", "promised"]);
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "a replay that broke off, and was done again");
+    pool.export().unwrap();
+}
+
 /// A log device that had failed once was not used again before the pool was imported again, whatever `zpool clear` said.
 #[test]
 fn a_log_device_that_was_repaired_is_used_again() {
