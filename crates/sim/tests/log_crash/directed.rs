@@ -182,6 +182,29 @@ fn an_attribute_that_is_a_file_is_synced_with_its_file() {
     );
 }
 
+/// An attribute that was a file came into the list of its file: the removal was logged with the names, the new value with the file. After an `fsync` of another
+/// file the log had the one without the other, and the attribute was gone.
+#[test]
+fn an_attribute_that_changes_its_place_is_not_lost_on_the_way() {
+    let new_ones_in_list = |fs: &FileSystem, listed| fs.set_options(tarnfs::zpl::MountOptions { xattr_in_attributes: listed, ..fs.options() });
+    story(
+        "an attribute that moves",
+        |pool, fs| {
+            let file = make(fs, "file");
+            new_ones_in_list(fs, false);
+            fs.setxattr(file, b"user.a", b"old", tarnfs::XattrMode::Any).unwrap();
+            pool.sync_all().unwrap();
+            new_ones_in_list(fs, true);
+            fs.setxattr(file, b"user.a", b"new", tarnfs::XattrMode::Any).unwrap();
+            fs.fsync(make(fs, "other")).unwrap();
+        },
+        |fs| {
+            let file = fs.lookup(fs.root(), b"file").unwrap();
+            assert_eq!(fs.getxattr(file.inode, b"user.a").unwrap(), b"new");
+        },
+    );
+}
+
 /// Makes a file of 5,000 bytes `byte`, and syncs it.
 fn make_synced(fs: &FileSystem, name: &str, byte: u8) {
     let file = make(fs, name);
