@@ -160,6 +160,47 @@ fn set_id_bits_that_a_write_took_do_not_come_back() {
     );
 }
 
+/// Gives a file an access control list that says more than a mode.
+fn give_list(fs: &FileSystem, file: u64) {
+    use ondisk::acl::{ALLOW, AccessEntry, trivial};
+    let mut entries = trivial(0o777, false);
+    entries.insert(0, AccessEntry { kind: ALLOW, flags: 0, mask: 1, who: 1000, object_types: None });
+    let record = [ondisk::zil::RecordType::AclV0 as u64, 0, 0, 0, file, entries.len() as u64];
+    let mut bytes: Vec<u8> = record.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for entry in entries {
+        bytes.extend((entry.who as u32).to_le_bytes());
+        bytes.extend(entry.mask.to_le_bytes());
+        bytes.extend([entry.flags, entry.kind].iter().flat_map(|half| half.to_le_bytes()));
+    }
+    FileReplay(fs).replay(ondisk::zil::Record::decode(&bytes).unwrap(), None).unwrap();
+}
+
+/// What a write or a chown takes of the mode was replayed as a chmod, which replaces the list.
+#[test]
+fn what_takes_set_id_bits_leaves_the_list() {
+    let user = Credentials { uid: 1000, gid: 1000, ..Credentials::root() };
+    let root = Credentials::root();
+    story(
+        "a list",
+        |pool, fs| {
+            let [written, given] = ["written", "given"].map(|name| make(fs, name));
+            for program in [written, given] {
+                fs.setattr(program, &SetAttributes { mode: Some(0o4777), ..SetAttributes::default() }, &root).unwrap();
+                give_list(fs, program);
+            }
+            pool.sync_all().unwrap();
+            fs.write(written, WriteMode::At(0), b"mine now", &user).unwrap();
+            fs.setattr(given, &SetAttributes { uid: Some(1000), ..SetAttributes::default() }, &root).unwrap();
+            [written, given].iter().for_each(|program| fs.fsync(*program).unwrap());
+        },
+        |fs| {
+            let [written, given] = ["written", "given"].map(|name| fs.lookup(fs.root(), name.as_bytes()).unwrap());
+            assert_eq!((written.mode, given.mode, given.uid), (0o100_777, 0o100_777, 1000));
+            assert_eq!([written, given].map(|stat| stat.flags & ondisk::znode::FLAG_ACL_TRIVIAL), [0, 0], "the lists are replaced");
+        },
+    );
+}
+
 /// Extended attributes that are files: nobody syncs these, only the file that they are of.
 #[test]
 fn an_attribute_that_is_a_file_is_synced_with_its_file() {
