@@ -5,7 +5,7 @@
 //! transactions notes, through [`Zil::note`], which record it belongs to, and the header that is written with the same
 //! group has the number of the last one. So a crash in the midst of a replay repeats nothing and leaves nothing out.
 //! Some records may be in the log although their object is gone, since a file's own records are logged apart from those
-//! of names: they are passed over.
+//! of names, and since a hidden directory of extended attributes goes with its file: they are passed over.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Zil {
     /// `false`: its object is gone.
     fn replay_record(&self, objset: &Objset, bytes: &[u8], block: u64, replay: &dyn Replay) -> Result<bool> {
         let record = Record::decode(bytes)?;
-        if let Some(object) = object_of_contents(&record) {
+        for object in needed_by(&record).into_iter().flatten() {
             match objset.hold(zil::object_of(object)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
                 other => drop(other?),
@@ -149,18 +149,21 @@ impl Zil {
     }
 }
 
-/// The object that a record is about, of those that may be logged in another order than they happened.
-fn object_of_contents(record: &Record<'_>) -> Option<u64> {
-    Some(match record {
-        Record::Write(_, write, _) => write.object.get(),
-        Record::Truncate(truncate) => truncate.object.get(),
-        Record::SetAttr(set, _) => set.object.get(),
-        Record::SetSaXattr(set, _) => set.object.get(),
-        Record::AclV0(acl, _) => acl.object.get(),
-        Record::Acl(acl, _) => acl.object.get(),
-        Record::CloneRange(clone, _) => clone.object.get(),
-        Record::Create(..) | Record::Remove(..) | Record::Link(..) | Record::Rename(..) | Record::RenameWhiteout(..) | Record::Commit => {
-            return None;
-        }
-    })
+/// The objects that must be there for a record: whose contents it is about, or the directories that it names.
+fn needed_by(record: &Record<'_>) -> [Option<u64>; 2] {
+    match record {
+        Record::Write(_, write, _) => [Some(write.object.get()), None],
+        Record::Truncate(truncate) => [Some(truncate.object.get()), None],
+        Record::SetAttr(set, _) => [Some(set.object.get()), None],
+        Record::SetSaXattr(set, _) => [Some(set.object.get()), None],
+        Record::AclV0(acl, _) => [Some(acl.object.get()), None],
+        Record::Acl(acl, _) => [Some(acl.object.get()), None],
+        Record::CloneRange(clone, _) => [Some(clone.object.get()), None],
+        Record::Create(_, create, _) => [Some(create.dir.get()), None],
+        Record::Remove(_, remove, _) => [Some(remove.dir.get()), None],
+        Record::Link(link, _) => [Some(link.dir.get()), None],
+        Record::Rename(_, rename, _) => [Some(rename.from_dir.get()), Some(rename.to_dir.get())],
+        Record::RenameWhiteout(rename, _) => [Some(rename.from_dir.get()), Some(rename.to_dir.get())],
+        Record::Commit => [None, None],
+    }
 }

@@ -246,6 +246,32 @@ fn an_attribute_that_changes_its_place_is_not_lost_on_the_way() {
     );
 }
 
+/// Beside the removal of a file that of one of its attributes may be logged later, from a directory that went with the file. The replay ended there, and what
+/// followed was lost.
+#[test]
+fn a_name_in_a_directory_that_is_gone_is_passed_over() {
+    story(
+        "a removal too late",
+        |pool, fs| {
+            let file = make(fs, "file");
+            fs.set_options(tarnfs::zpl::MountOptions { xattr_in_attributes: false, ..fs.options() });
+            fs.setxattr(file, b"user.a", b"value", tarnfs::XattrMode::Any).unwrap();
+            let hidden = fs.raw_xattrs(file).unwrap().directory.unwrap();
+            pool.sync_all().unwrap();
+            fs.unlink(fs.root(), b"file").unwrap();
+            {
+                let member = engine::dmu::Membership::single(fs.objset().clone());
+                let tx = engine::dmu::OpenTx::assign(&member, 4096).unwrap();
+                let record = [[0u8; 32].as_slice(), &hidden.to_le_bytes(), b"user.a\0"].concat();
+                Zil::of(fs.objset()).log(&tx, ondisk::zil::RecordType::Remove as u64, None, record);
+            }
+            fs.forget(file, u64::MAX);
+            fs.fsync(make(fs, "later")).unwrap();
+        },
+        |fs| assert_eq!(names(fs), ["first", "later"]),
+    );
+}
+
 /// Makes a file of 5,000 bytes `byte`, and syncs it.
 fn make_synced(fs: &FileSystem, name: &str, byte: u8) {
     let file = make(fs, name);
