@@ -35,8 +35,15 @@ pub struct Replayed {
     pub records: u64,
     /// Records about objects that are gone.
     pub passed_over: u64,
-    /// The first record that could not be replayed, and why; it and those after it are lost.
+    /// Which records are lost, and why: the first that could not be replayed or read, and those after it.
     pub lost: Option<String>,
+}
+
+impl Replayed {
+    fn lose(&mut self, name: &str, lost: String) {
+        tracing::warn!("{name}: {lost}");
+        self.lost = Some(lost);
+    }
 }
 
 /// While this lives, a record is being replayed. However the replay ends: what is done afterwards is logged again, and passes for no record.
@@ -67,18 +74,20 @@ impl Zil {
         }
         let name = objset.name();
         let (claim_txg, last) = (header.claim_txg.get(), header.claim_record_sequence.get());
-        let is_last = |head: &RecordHeader| {
-            header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0 && head.sequence.get() > last
-        };
+        let has_last = header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0;
+        let is_last = |head: &RecordHeader| has_last && head.sequence.get() > last;
         wait_synced()?;
         let replaying = Replaying(&self.replaying);
+        let (mut seen, mut is_cut) = (header.replay_sequence.get(), false);
         walk(&self.context.io, self.dataset, &header, Extent::Whole, &mut |block: LogBlock<'_>| {
+            is_cut |= block.records.is_none() && block.sequence < header.claim_block_sequence.get();
             for record in records(&block) {
                 let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
                 if is_last(&head) {
                     return Ok(ControlFlow::Break(()));
                 }
                 let sequence = head.sequence.get();
+                seen = seen.max(sequence);
                 if sequence <= header.replay_sequence.get() || head.txg.get() < claim_txg {
                     continue;
                 }
@@ -91,9 +100,7 @@ impl Zil {
                     // The log stays as it is, for an import that can read it.
                     Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Suspended) => return Err(error),
                     Err(error) => {
-                        let lost = format!("record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}");
-                        tracing::warn!("{name}: {lost}");
-                        done.lost = Some(lost);
+                        done.lose(&name, format!("record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}"));
                         return Ok(ControlFlow::Break(()));
                     }
                 }
@@ -102,6 +109,11 @@ impl Zil {
         })
         .within(|| format!("{name}: replay of the intent log"))?;
         drop(replaying);
+        // All of it was there when it was claimed.
+        let is_short = if has_last { seen < last } else { is_cut };
+        if is_short && done.lost.is_none() {
+            done.lose(&name, format!("the intent log is damaged behind record {seen}, and those after it are lost; its space there stays allocated"));
+        }
         self.free_claimed(objset)?;
         wait_synced()?;
         Ok(done)

@@ -1,9 +1,10 @@
 //! Single stories of what an intent log must bring back.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::pool::Pool;
-use engine::zil::{Replay, Zil};
+use engine::zil::{Extent, Replay, Zil, walk};
 use tarnfs::zpl::{FileReplay, FileSystem};
 use tarnfs::{CloneRange, Credentials, RenameMode, SetAttributes, WriteMode};
 
@@ -385,6 +386,49 @@ fn what_a_replay_loses_is_told() {
     drop(fs);
     check(&pool, "a replay that ended early");
     pool.export().unwrap();
+}
+
+/// A block inside a claimed log that was damaged passed for the end of the log: what followed was lost without a word.
+#[test]
+fn a_log_that_is_damaged_after_it_was_claimed_says_so() {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    for name in ["first", "a", "b", "c"] {
+        fs.fsync(make(&fs, name)).unwrap();
+    }
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    pool.sync_all().unwrap();
+    let mut places = Vec::new();
+    {
+        let objset = pool.dsl.objset(&pool.dsl.open_dataset("tank").unwrap()).unwrap();
+        let header = ondisk::zil::LogHeader::from_bytes(&objset.zil_header()).unwrap();
+        assert_ne!(header.claim_txg.get(), 0);
+        walk(&objset.context().io, objset.dataset(), &header, Extent::Whole, &mut |block| {
+            if block.records.is_some_and(|records| !records.is_empty()) {
+                places.push(ondisk::label::START_BYTES + block.pointer.first_dva().unwrap().offset);
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    }
+    // The last two: of "b" and of "c".
+    let [.., damaged, _] = *places else { panic!("{} blocks", places.len()) };
+    let damaged = damaged as usize;
+    let mut image = disk.cut(0).image;
+    pool.abandon();
+    image[damaged..damaged + 512].iter_mut().for_each(|byte| *byte = !*byte);
+    let pool = open(&CutDisk::new(image), false);
+    let fs = file_system(&pool);
+    let lost = replay(&pool, &fs, "a damaged log").lost.expect("it says so");
+    assert!(lost.contains("is damaged behind record"), "{lost}");
+    assert_eq!(names(&fs), ["a", "first"]);
+    fs.release_all();
+    drop(fs);
+    pool.abandon();
 }
 
 /// A replay that a device broke off did not end: what was done afterwards passed for the record that had failed, and was in no log.
