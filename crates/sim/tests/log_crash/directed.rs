@@ -461,7 +461,7 @@ fn what_is_done_after_a_replay_that_broke_off_passes_for_no_record() {
     replay(&pool, &fs, "the second time");
     assert_eq!(names(&fs), ["first", "promised"]);
     fs.release_all();
-    drop(fs);
+    drop((zil, fs));
     pool.sync_all().unwrap();
     check(&pool, "a replay that broke off, and was done again");
     pool.export().unwrap();

@@ -94,8 +94,6 @@ fn a_round_is_not_in_the_log_without_the_one_before_it() {
 #[test]
 fn a_link_is_logged_before_its_file_can_lose_the_other_name() {
     const FILES: usize = 200;
-    #[cfg(debug_assertions)]
-    let _pauses = parking_lot::counting::pause(4);
     let disk = CutDisk::new(vec![0; DISK_BYTES]);
     let pool = create(&disk);
     let fs = file_system(&pool);
@@ -103,16 +101,20 @@ fn a_link_is_logged_before_its_file_can_lose_the_other_name() {
     let [from, to] = [b"from".as_slice(), b"to"].map(|name| fs.mkdir(fs.root(), name, 0o755, &root).unwrap().inode);
     let first = make(&fs, "first");
     fs.fsync(first).unwrap();
-    for number in 0..FILES {
-        let name = format!("f{number}");
-        let file = fs.create(from, name.as_bytes(), 0o100_644, 0, &root).unwrap().inode;
-        std::thread::scope(|scope| {
-            let linked = scope.spawn(|| fs.link(file, to, name.as_bytes()).map(drop).unwrap());
-            while fs.getattr(file).unwrap().links < 2 && !linked.is_finished() {
-                std::thread::yield_now();
-            }
-            fs.unlink(from, name.as_bytes()).unwrap();
-        });
+    {
+        #[cfg(debug_assertions)]
+        let _pauses = parking_lot::counting::pause(4);
+        for number in 0..FILES {
+            let name = format!("f{number}");
+            let file = fs.create(from, name.as_bytes(), 0o100_644, 0, &root).unwrap().inode;
+            std::thread::scope(|scope| {
+                let linked = scope.spawn(|| fs.link(file, to, name.as_bytes()).map(drop).unwrap());
+                while fs.getattr(file).unwrap().links < 2 && !linked.is_finished() {
+                    std::thread::yield_now();
+                }
+                fs.unlink(from, name.as_bytes()).unwrap();
+            });
+        }
     }
     fs.fsync(first).unwrap();
     let image = disk.cut(0).image;
