@@ -81,7 +81,7 @@ pub struct ImportOptions {
     pub new_name: Option<String>,
     /// That name is for this import only.
     pub temporary_name: bool,
-    /// What an intent log on a device that is missing holds may be lost (`-m`).
+    /// What an intent log holds that cannot be read, or replayed, may be lost (`-m`).
     pub forget_log: bool,
     /// Which state of the pool to open.
     pub rewind: Rewind,
@@ -246,7 +246,7 @@ impl Pool {
             engine.set_stored_name(&name);
         }
         let pool = Self::wrap(engine);
-        if let Err(error) = pool.replay_logs() {
+        if let Err(error) = pool.replay_logs(forget_log) {
             // Else its threads would go on, and its devices be in use.
             pool.abandon();
             return Err(error).within(|| format!("pool {name}"));
@@ -260,7 +260,8 @@ impl Pool {
     }
 
     /// Replays the intent logs that a crash left. All of them, mounted or not: nothing else can be done with such a dataset.
-    fn replay_logs(&self) -> Result<()> {
+    /// `forget`: a log that cannot be replayed is given up.
+    fn replay_logs(&self, forget: bool) -> Result<()> {
         if self.engine.is_read_only() {
             return Ok(());
         }
@@ -272,9 +273,10 @@ impl Pool {
             }
             let name = dataset.name()?;
             let replayed = match self.replay_log(&name, &objset, &zil) {
-                // The other datasets go on without it; its log is kept.
+                Err(error) if forget && (error.is_loss() || error.kind() == ErrorKind::NoDevice) => zil.give_up_claimed(&objset, &error),
+                // The other datasets go on without it; its log is kept, and nobody opens it.
                 Err(error) if error.is_loss() => {
-                    tracing::error!("{name}: its intent log cannot be replayed: {error}");
+                    tracing::error!("{name}: its intent log cannot be replayed, and it cannot be used until it is: {error}");
                     continue;
                 }
                 replayed => replayed?,
@@ -377,7 +379,19 @@ impl Pool {
         if objset.objset_type() != ObjsetType::FileSystem {
             bail!(Invalid, "{name} is not a file system");
         }
+        self.check_replayed(name, dataset, &objset)?;
         Ok(objset)
+    }
+
+    /// A log that could not be replayed has what is newer than what is on disk, and would be replayed over what somebody writes now.
+    fn check_replayed(&self, name: &str, dataset: &Dataset, objset: &Objset) -> Result<()> {
+        if !self.engine.is_read_only() && !dataset.is_snapshot && Zil::of(objset).needs_replay() {
+            bail!(
+                Io,
+                "{name}: its intent log could not be replayed: import the pool again when its devices can be read, with -m to lose what the log holds, or with -o readonly=on to read without it"
+            );
+        }
+        Ok(())
     }
 
     /// What the properties of a dataset mean for its mount.
@@ -517,7 +531,9 @@ impl Pool {
             bail!(NotSupported, "pool and or dataset must be upgraded to set this property or value");
         }
         let dataset = dsl.open_dataset(name)?;
-        let was = zpl::raise_version(&dsl.objset(&dataset)?, version)?;
+        let objset = dsl.objset(&dataset)?;
+        self.check_replayed(name, &dataset, &objset)?;
+        let was = zpl::raise_version(&objset, version)?;
         if was < version {
             dsl.queue_task(move |dsl, tx| dsl.record_dataset_event(&dataset, "upgrade", &format!("from {was} to {version}"), tx))?;
         }
@@ -853,6 +869,84 @@ mod tests {
         let fs = pool.file_system("tank").unwrap();
         assert!(fs.lookup(fs.root(), b"promised").is_ok(), "the log was not replayed");
         drop(fs);
+        pool.export().unwrap();
+    }
+
+    /// A file is on disk, eight bytes of its second block are written again and synced, and the power goes. Also returns where that block lies.
+    fn overwritten_and_crashed() -> (Arc<disk::MemDisk>, std::ops::Range<u64>) {
+        let disk = Arc::new(disk::MemDisk::new("bad", 128 << 20));
+        let top = NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: "/bad".into(), whole_disk: false }], ashift: Some(12), ..NewTop::default() };
+        let options = CreateOptions { tunables: written_every(3_600_000), ..CreateOptions::default() };
+        let pool = Pool::create_on("tank", vec![top], options, RealHost::shared()).unwrap();
+        let fs = pool.file_system("tank").unwrap();
+        let root = Credentials::root();
+        let file = fs.create(fs.root(), b"file", 0o100_644, 0, &root).unwrap().inode;
+        // The commit that begins a log waits for the group in which it begins.
+        fs.fsync(file).unwrap();
+        let contents: Vec<u8> = (0..100_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        fs.write(file, WriteMode::At(0), &contents, &root).unwrap();
+        pool.sync().unwrap();
+        fs.write(file, WriteMode::At(200_000), b"promised", &root).unwrap();
+        fs.fsync(file).unwrap();
+        let place = fs.objset().hold(file).unwrap().block_pointer(1).unwrap().first_dva().unwrap();
+        let crashed = Arc::new(disk.snapshot());
+        drop(fs);
+        pool.abandon();
+        let start = ondisk::label::START_BYTES + place.offset;
+        (crashed, start..start + place.allocated)
+    }
+
+    /// The disk, of which a range cannot be read.
+    fn unreadable(disk: &Arc<disk::MemDisk>, range: std::ops::Range<u64>) -> DiskRef {
+        let watch = move |request: disk::Request| match request {
+            disk::Request::Read(read) if read.start < range.end && range.start < read.end => Err(std::io::Error::other("a bad sector")),
+            _ => Ok(()),
+        };
+        Arc::new(disk::WatchedDisk::new(disk.clone(), watch))
+    }
+
+    fn import_after_crash(disk: DiskRef, forget_log: bool) -> Arc<Pool> {
+        let candidate = discover(vec![disk]).pop().unwrap();
+        let options = ImportOptions { force: true, forget_log, tunables: written_every(3_600_000), ..ImportOptions::default() };
+        Pool::import_on(candidate, options, RealHost::shared()).unwrap().0
+    }
+
+    /// A device error broke off a replay, and the file system was mounted all the same: nothing that was synced then was safe, and the next import replayed the old
+    /// log over it.
+    #[test]
+    fn what_has_a_log_that_cannot_be_replayed_is_not_opened() {
+        let (disk, bad) = overwritten_and_crashed();
+        let pool = import_after_crash(unreadable(&disk, bad), false);
+        let refused = pool.file_system("tank").err().expect("it is refused");
+        assert_eq!(refused.kind(), ErrorKind::Io);
+        assert!(refused.message().starts_with("tank: its intent log could not be replayed"), "{refused}");
+        pool.sync().unwrap();
+        pool.abandon();
+        let pool = import_after_crash(disk, false);
+        let fs = pool.file_system("tank").unwrap();
+        let file = fs.lookup(fs.root(), b"file").unwrap().inode;
+        assert_eq!(fs.read(file, 200_000, 8).unwrap(), b"promised");
+        drop(fs);
+        assert!(pool.check(true, &|_| ()).unwrap().is_clean());
+        pool.export().unwrap();
+    }
+
+    /// The way out, where a device will not be read again.
+    #[test]
+    fn a_log_that_cannot_be_replayed_is_given_up_if_asked() {
+        let (disk, bad) = overwritten_and_crashed();
+        let pool = import_after_crash(unreadable(&disk, bad), true);
+        let fs = pool.file_system("tank").unwrap();
+        let later = fs.create(fs.root(), b"later", 0o100_644, 0, &Credentials::root()).unwrap().inode;
+        fs.fsync(later).unwrap();
+        drop(fs);
+        pool.export().unwrap();
+        let pool = import_after_crash(disk, false);
+        let fs = pool.file_system("tank").unwrap();
+        let [file, _] = [b"file".as_slice(), b"later"].map(|name| fs.lookup(fs.root(), name).unwrap().inode);
+        assert_ne!(fs.read(file, 200_000, 8).unwrap(), b"promised", "it is on disk");
+        drop(fs);
+        assert!(pool.check(true, &|_| ()).unwrap().is_clean(), "its blocks were not freed");
         pool.export().unwrap();
     }
 }

@@ -81,6 +81,10 @@ fn shared_blocks(record: &[u8]) -> impl Iterator<Item = BlkPtr> {
 pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool> {
     let mut header = header_of(objset);
     if header.log.is_hole() {
+        if header.claim_txg.get() != 0 {
+            // OpenZFS has given the log up, and the header says still that it was claimed.
+            Zil::of(objset).forget_claimed(Vec::new(), txg);
+        }
         return Ok(false);
     }
     let io = &objset.context().io;

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::zil::RecordHeader;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use zerocopy::IntoBytes;
 
 use super::Zil;
@@ -192,14 +192,19 @@ impl Itxs {
         })
     }
 
-    /// The records of `object` (`None`: of all) join the common lists.
+    /// The lists of all groups, always in this order.
+    fn lock_all(&self) -> [MutexGuard<'_, Records>; TXG_SIZE] {
+        self.groups.each_ref().map(|records| records.lock())
+    }
+
+    /// The records of `object` (`None`: of all) join the common lists, those of all groups at one moment: [`Itxs::take`] would else find those of one group
+    /// without those of the group before it.
     pub(super) fn bring_forward(&self, object: Option<ObjectId>) {
-        for records in &self.groups {
-            let mut records = records.lock();
-            let records = &mut *records;
+        for records in &mut self.lock_all() {
+            let Records { common, by_object, .. } = &mut **records;
             match object {
-                Some(object) => records.common.append(&mut records.by_object.remove(&object).unwrap_or_default()),
-                None => std::mem::take(&mut records.by_object).into_values().for_each(|mut list| records.common.append(&mut list)),
+                Some(object) => common.append(&mut by_object.remove(&object).unwrap_or_default()),
+                None => std::mem::take(by_object).into_values().for_each(|mut list| common.append(&mut list)),
             }
         }
     }
@@ -217,7 +222,7 @@ impl Itxs {
     /// taken without one of this group that was there before it.
     pub(super) fn take(&self, synced: Txg, into: &mut VecDeque<Itx>) {
         let mut lists: Vec<(Txg, Vec<Itx>)> = Vec::with_capacity(TXG_SIZE);
-        let mut groups = self.groups.each_ref().map(|records| records.lock());
+        let mut groups = self.lock_all();
         for records in &mut groups {
             if records.txg > synced {
                 lists.push((records.txg, std::mem::take(&mut records.common)));
@@ -391,5 +396,29 @@ mod tests {
                 taken.store(next - FIRST, std::sync::atomic::Ordering::Release);
             }
         });
+    }
+
+    /// A file was cut to nothing in one group and written in the next one. While an `fsync` moved its records, another commit took the write without the cut,
+    /// which came behind it in the log: after a crash the file was empty.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // this test is about threads
+    fn the_records_of_a_file_are_moved_at_one_moment() {
+        // The next group has the slot that is locked first.
+        const FIRST: Txg = TXG_SIZE as Txg * 2 - 1;
+        let itxs = Itxs::default();
+        itxs.add(FIRST, Some(7), Content::Bytes(vec![]));
+        itxs.add(FIRST + 1, Some(7), write(0, 10));
+        let of_next = &itxs.groups[slot(FIRST + 1)];
+        std::thread::scope(|scope| {
+            let held = itxs.groups[slot(FIRST)].lock();
+            scope.spawn(|| itxs.bring_forward(Some(7)));
+            while of_next.try_lock().is_some_and(|records| records.common.is_empty()) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(of_next.try_lock().is_none(), "the write can be taken without what came before it");
+            drop(held);
+        });
+        assert_eq!(taken(&itxs), [(FIRST, 0), (0, 10)]);
     }
 }

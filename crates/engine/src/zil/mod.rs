@@ -27,7 +27,8 @@
 //! 4. The chain of a header that was claimed is never written to.
 //!
 //! # Locks
-//! `Zil::issuer`, then one list of records; `Zil::chain` alone, for moments. None is held while a range lock is waited
+//! `Zil::issuer`, then one list of records, or all of them in the order of their slots; `Zil::chain` alone, for moments. Lists may be locked under the
+//! attributes of an inode. None is held while a range lock is waited
 //! for or a group is joined: the holder of a range may wait for a group, and the group for the log.
 //!
 //! # Path

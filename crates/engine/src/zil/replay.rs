@@ -5,11 +5,11 @@
 //! transactions notes, through [`Zil::note`], which record it belongs to, and the header that is written with the same
 //! group has the number of the last one. So a crash in the midst of a replay repeats nothing and leaves nothing out.
 //! Some records may be in the log although their object is gone, since a file's own records are logged apart from those
-//! of names: they are passed over.
+//! of names, and since a hidden directory of extended attributes goes with its file: they are passed over.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::zil::{self, Record, RecordHeader};
 
@@ -17,7 +17,7 @@ use super::Zil;
 use super::claim::{claimed_blocks, data_block};
 use super::walk::{Extent, LogBlock, bookmark, records, walk};
 use crate::dmu::Objset;
-use crate::error::{ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, Result, Within};
 
 /// The layer that knows what records mean (upward call: implemented by the layer of files).
 pub trait Replay {
@@ -35,8 +35,24 @@ pub struct Replayed {
     pub records: u64,
     /// Records about objects that are gone.
     pub passed_over: u64,
-    /// The first record that could not be replayed, and why; it and those after it are lost.
+    /// Which records are lost, and why: the first that could not be replayed or read, and those after it.
     pub lost: Option<String>,
+}
+
+impl Replayed {
+    fn lose(&mut self, name: &str, lost: String) {
+        tracing::warn!("{name}: {lost}");
+        self.lost = Some(lost);
+    }
+}
+
+/// While this lives, a record is being replayed. However the replay ends: what is done afterwards is logged again, and passes for no record.
+struct Replaying<'a>(&'a AtomicU64);
+
+impl Drop for Replaying<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
 }
 
 impl Zil {
@@ -58,21 +74,24 @@ impl Zil {
         }
         let name = objset.name();
         let (claim_txg, last) = (header.claim_txg.get(), header.claim_record_sequence.get());
-        let is_last = |head: &RecordHeader| {
-            header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0 && head.sequence.get() > last
-        };
+        let has_last = header.flags.get() & zil::LOG_FLAG_CLAIM_SEQUENCE_VALID != 0;
+        let is_last = |head: &RecordHeader| has_last && head.sequence.get() > last;
         wait_synced()?;
+        let replaying = Replaying(&self.replaying);
+        let (mut seen, mut is_cut) = (header.replay_sequence.get(), false);
         walk(&self.context.io, self.dataset, &header, Extent::Whole, &mut |block: LogBlock<'_>| {
+            is_cut |= block.records.is_none() && block.sequence < header.claim_block_sequence.get();
             for record in records(&block) {
                 let Ok((head, bytes)) = record else { return Ok(ControlFlow::Break(())) };
                 if is_last(&head) {
                     return Ok(ControlFlow::Break(()));
                 }
                 let sequence = head.sequence.get();
+                seen = seen.max(sequence);
                 if sequence <= header.replay_sequence.get() || head.txg.get() < claim_txg {
                     continue;
                 }
-                self.replaying.store(sequence, Ordering::Release);
+                replaying.0.store(sequence, Ordering::Release);
                 let attempt = || self.replay_record(objset, bytes, block.sequence, replay);
                 let result = attempt().or_else(|_| wait_synced().and_then(|()| attempt()));
                 match result {
@@ -81,9 +100,7 @@ impl Zil {
                     // The log stays as it is, for an import that can read it.
                     Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io | ErrorKind::Suspended) => return Err(error),
                     Err(error) => {
-                        let lost = format!("record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}");
-                        tracing::warn!("{name}: {lost}");
-                        done.lost = Some(lost);
+                        done.lose(&name, format!("record {sequence} of the intent log cannot be replayed, and those after it are lost: {error}"));
                         return Ok(ControlFlow::Break(()));
                     }
                 }
@@ -91,16 +108,35 @@ impl Zil {
             Ok(ControlFlow::Continue(()))
         })
         .within(|| format!("{name}: replay of the intent log"))?;
-        self.replaying.store(0, Ordering::Release);
+        drop(replaying);
+        // All of it was there when it was claimed.
+        let is_short = if has_last { seen < last } else { is_cut };
+        if is_short && done.lost.is_none() {
+            done.lose(&name, format!("the intent log is damaged behind record {seen}, and those after it are lost; its space there stays allocated"));
+        }
         self.free_claimed(objset)?;
         wait_synced()?;
         Ok(done)
     }
 
+    /// Gives up what is left of a claimed log that cannot be replayed, because of `why`. Space of it that cannot be found stays allocated.
+    pub fn give_up_claimed(&self, objset: &Objset, why: &Error) -> Replayed {
+        let lost = format!("what is left of the intent log cannot be replayed and is given up: {why}");
+        tracing::warn!("{}: {lost}", objset.name());
+        let header = self.chain.lock().header;
+        let blocks = claimed_blocks(&self.context.io, self.dataset, &header).unwrap_or_else(|error| {
+            tracing::warn!("{}: not all of its intent log can be found and freed: {error}", objset.name());
+            Vec::new()
+        });
+        let hold = self.context.groups.hold();
+        self.forget_claimed(blocks, hold.txg());
+        Replayed { lost: Some(lost), ..Replayed::default() }
+    }
+
     /// `false`: its object is gone.
     fn replay_record(&self, objset: &Objset, bytes: &[u8], block: u64, replay: &dyn Replay) -> Result<bool> {
         let record = Record::decode(bytes)?;
-        if let Some(object) = object_of_contents(&record) {
+        for object in needed_by(&record).into_iter().flatten() {
             match objset.hold(zil::object_of(object)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
                 other => drop(other?),
@@ -125,18 +161,21 @@ impl Zil {
     }
 }
 
-/// The object that a record is about, of those that may be logged in another order than they happened.
-fn object_of_contents(record: &Record<'_>) -> Option<u64> {
-    Some(match record {
-        Record::Write(_, write, _) => write.object.get(),
-        Record::Truncate(truncate) => truncate.object.get(),
-        Record::SetAttr(set, _) => set.object.get(),
-        Record::SetSaXattr(set, _) => set.object.get(),
-        Record::AclV0(acl, _) => acl.object.get(),
-        Record::Acl(acl, _) => acl.object.get(),
-        Record::CloneRange(clone, _) => clone.object.get(),
-        Record::Create(..) | Record::Remove(..) | Record::Link(..) | Record::Rename(..) | Record::RenameWhiteout(..) | Record::Commit => {
-            return None;
-        }
-    })
+/// The objects that must be there for a record: whose contents it is about, or the directories that it names.
+fn needed_by(record: &Record<'_>) -> [Option<u64>; 2] {
+    match record {
+        Record::Write(_, write, _) => [Some(write.object.get()), None],
+        Record::Truncate(truncate) => [Some(truncate.object.get()), None],
+        Record::SetAttr(set, _) => [Some(set.object.get()), None],
+        Record::SetSaXattr(set, _) => [Some(set.object.get()), None],
+        Record::AclV0(acl, _) => [Some(acl.object.get()), None],
+        Record::Acl(acl, _) => [Some(acl.object.get()), None],
+        Record::CloneRange(clone, _) => [Some(clone.object.get()), None],
+        Record::Create(_, create, _) => [Some(create.dir.get()), None],
+        Record::Remove(_, remove, _) => [Some(remove.dir.get()), None],
+        Record::Link(link, _) => [Some(link.dir.get()), None],
+        Record::Rename(_, rename, _) => [Some(rename.from_dir.get()), Some(rename.to_dir.get())],
+        Record::RenameWhiteout(rename, _) => [Some(rename.from_dir.get()), Some(rename.to_dir.get())],
+        Record::Commit => [None, None],
+    }
 }

@@ -35,7 +35,7 @@ pub struct LogBlock<'a> {
     pub pointer: &'a BlkPtr,
     /// Its number.
     pub sequence: u64,
-    /// Its records, in our byte order; `None`: it has never been written, and is the last.
+    /// Its records, in our byte order; `None`: it has never been written, or was damaged since, and is the last that is found.
     pub records: Option<&'a [u8]>,
 }
 

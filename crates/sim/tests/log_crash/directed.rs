@@ -1,9 +1,10 @@
 //! Single stories of what an intent log must bring back.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::pool::Pool;
-use engine::zil::{Replay, Zil};
+use engine::zil::{Extent, Replay, Zil, walk};
 use tarnfs::zpl::{FileReplay, FileSystem};
 use tarnfs::{CloneRange, Credentials, RenameMode, SetAttributes, WriteMode};
 
@@ -160,6 +161,47 @@ fn set_id_bits_that_a_write_took_do_not_come_back() {
     );
 }
 
+/// Gives a file an access control list that says more than a mode.
+fn give_list(fs: &FileSystem, file: u64) {
+    use ondisk::acl::{ALLOW, AccessEntry, trivial};
+    let mut entries = trivial(0o777, false);
+    entries.insert(0, AccessEntry { kind: ALLOW, flags: 0, mask: 1, who: 1000, object_types: None });
+    let record = [ondisk::zil::RecordType::AclV0 as u64, 0, 0, 0, file, entries.len() as u64];
+    let mut bytes: Vec<u8> = record.iter().flat_map(|word| word.to_le_bytes()).collect();
+    for entry in entries {
+        bytes.extend((entry.who as u32).to_le_bytes());
+        bytes.extend(entry.mask.to_le_bytes());
+        bytes.extend([entry.flags, entry.kind].iter().flat_map(|half| half.to_le_bytes()));
+    }
+    FileReplay(fs).replay(ondisk::zil::Record::decode(&bytes).unwrap(), None).unwrap();
+}
+
+/// What a write or a chown takes of the mode was replayed as a chmod, which replaces the list.
+#[test]
+fn what_takes_set_id_bits_leaves_the_list() {
+    let user = Credentials { uid: 1000, gid: 1000, ..Credentials::root() };
+    let root = Credentials::root();
+    story(
+        "a list",
+        |pool, fs| {
+            let [written, given] = ["written", "given"].map(|name| make(fs, name));
+            for program in [written, given] {
+                fs.setattr(program, &SetAttributes { mode: Some(0o4777), ..SetAttributes::default() }, &root).unwrap();
+                give_list(fs, program);
+            }
+            pool.sync_all().unwrap();
+            fs.write(written, WriteMode::At(0), b"mine now", &user).unwrap();
+            fs.setattr(given, &SetAttributes { uid: Some(1000), ..SetAttributes::default() }, &root).unwrap();
+            [written, given].iter().for_each(|program| fs.fsync(*program).unwrap());
+        },
+        |fs| {
+            let [written, given] = ["written", "given"].map(|name| fs.lookup(fs.root(), name.as_bytes()).unwrap());
+            assert_eq!((written.mode, given.mode, given.uid), (0o100_777, 0o100_777, 1000));
+            assert_eq!([written, given].map(|stat| stat.flags & ondisk::znode::FLAG_ACL_TRIVIAL), [0, 0], "the lists are replaced");
+        },
+    );
+}
+
 /// Extended attributes that are files: nobody syncs these, only the file that they are of.
 #[test]
 fn an_attribute_that_is_a_file_is_synced_with_its_file() {
@@ -179,6 +221,55 @@ fn an_attribute_that_is_a_file_is_synced_with_its_file() {
             let file = fs.lookup(fs.root(), b"file").unwrap();
             assert!(fs.getxattr(file.inode, b"user.large").unwrap() == wanted);
         },
+    );
+}
+
+/// An attribute that was a file came into the list of its file: the removal was logged with the names, the new value with the file. After an `fsync` of another
+/// file the log had the one without the other, and the attribute was gone.
+#[test]
+fn an_attribute_that_changes_its_place_is_not_lost_on_the_way() {
+    let new_ones_in_list = |fs: &FileSystem, listed| fs.set_options(tarnfs::zpl::MountOptions { xattr_in_attributes: listed, ..fs.options() });
+    story(
+        "an attribute that moves",
+        |pool, fs| {
+            let file = make(fs, "file");
+            new_ones_in_list(fs, false);
+            fs.setxattr(file, b"user.a", b"old", tarnfs::XattrMode::Any).unwrap();
+            pool.sync_all().unwrap();
+            new_ones_in_list(fs, true);
+            fs.setxattr(file, b"user.a", b"new", tarnfs::XattrMode::Any).unwrap();
+            fs.fsync(make(fs, "other")).unwrap();
+        },
+        |fs| {
+            let file = fs.lookup(fs.root(), b"file").unwrap();
+            assert_eq!(fs.getxattr(file.inode, b"user.a").unwrap(), b"new");
+        },
+    );
+}
+
+/// Beside the removal of a file that of one of its attributes may be logged later, from a directory that went with the file. The replay ended there, and what
+/// followed was lost.
+#[test]
+fn a_name_in_a_directory_that_is_gone_is_passed_over() {
+    story(
+        "a removal too late",
+        |pool, fs| {
+            let file = make(fs, "file");
+            fs.set_options(tarnfs::zpl::MountOptions { xattr_in_attributes: false, ..fs.options() });
+            fs.setxattr(file, b"user.a", b"value", tarnfs::XattrMode::Any).unwrap();
+            let hidden = fs.raw_xattrs(file).unwrap().directory.unwrap();
+            pool.sync_all().unwrap();
+            fs.unlink(fs.root(), b"file").unwrap();
+            {
+                let member = engine::dmu::Membership::single(fs.objset().clone());
+                let tx = engine::dmu::OpenTx::assign(&member, 4096).unwrap();
+                let record = [[0u8; 32].as_slice(), &hidden.to_le_bytes(), b"user.a\0"].concat();
+                Zil::of(fs.objset()).log(&tx, ondisk::zil::RecordType::Remove as u64, None, record);
+            }
+            fs.forget(file, u64::MAX);
+            fs.fsync(make(fs, "later")).unwrap();
+        },
+        |fs| assert_eq!(names(fs), ["first", "later"]),
     );
 }
 
@@ -294,6 +385,85 @@ fn what_a_replay_loses_is_told() {
     fs.release_all();
     drop(fs);
     check(&pool, "a replay that ended early");
+    pool.export().unwrap();
+}
+
+/// A block inside a claimed log that was damaged passed for the end of the log: what followed was lost without a word.
+#[test]
+fn a_log_that_is_damaged_after_it_was_claimed_says_so() {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    for name in ["first", "a", "b", "c"] {
+        fs.fsync(make(&fs, name)).unwrap();
+    }
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    pool.sync_all().unwrap();
+    let mut places = Vec::new();
+    {
+        let objset = pool.dsl.objset(&pool.dsl.open_dataset("tank").unwrap()).unwrap();
+        let header = ondisk::zil::LogHeader::from_bytes(&objset.zil_header()).unwrap();
+        assert_ne!(header.claim_txg.get(), 0);
+        walk(&objset.context().io, objset.dataset(), &header, Extent::Whole, &mut |block| {
+            if block.records.is_some_and(|records| !records.is_empty()) {
+                places.push(ondisk::label::START_BYTES + block.pointer.first_dva().unwrap().offset);
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    }
+    // The last two: of "b" and of "c".
+    let [.., damaged, _] = *places else { panic!("{} blocks", places.len()) };
+    let damaged = damaged as usize;
+    let mut image = disk.cut(0).image;
+    pool.abandon();
+    image[damaged..damaged + 512].iter_mut().for_each(|byte| *byte = !*byte);
+    let pool = open(&CutDisk::new(image), false);
+    let fs = file_system(&pool);
+    let lost = replay(&pool, &fs, "a damaged log").lost.expect("it says so");
+    assert!(lost.contains("is damaged behind record"), "{lost}");
+    assert_eq!(names(&fs), ["a", "first"]);
+    fs.release_all();
+    drop(fs);
+    pool.abandon();
+}
+
+/// A replay that a device broke off did not end: what was done afterwards passed for the record that had failed, and was in no log.
+#[test]
+fn what_is_done_after_a_replay_that_broke_off_passes_for_no_record() {
+    struct Unreadable;
+    impl Replay for Unreadable {
+        fn replay(&self, _: ondisk::zil::Record<'_>, _: Option<&[u8]>) -> engine::error::Result<()> {
+            Err(engine::error::Error::new(engine::error::ErrorKind::Io, "a test cannot read it".to_owned()))
+        }
+    }
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    for name in ["first", "promised"] {
+        fs.fsync(make(&fs, name)).unwrap();
+    }
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let pool = open(&CutDisk::new(image), false);
+    let fs = file_system(&pool);
+    let zil = Zil::of(fs.objset());
+    let broken_off = zil.replay(fs.objset(), &|| pool.sync_all(), &Unreadable).expect_err("it cannot be read");
+    assert_eq!(broken_off.kind(), engine::error::ErrorKind::Io);
+    assert!(!zil.is_replaying());
+    fs.setattr(fs.root(), &SetAttributes { mode: Some(0o711), ..SetAttributes::default() }, &Credentials::root()).unwrap();
+    pool.sync_all().unwrap();
+    let header = ondisk::zil::LogHeader::from_bytes(&fs.objset().zil_header()).unwrap();
+    assert_eq!(header.replay_sequence.get(), 0, "the record passes for replayed");
+    replay(&pool, &fs, "the second time");
+    assert_eq!(names(&fs), ["first", "promised"]);
+    fs.release_all();
+    drop((zil, fs));
+    pool.sync_all().unwrap();
+    check(&pool, "a replay that broke off, and was done again");
     pool.export().unwrap();
 }
 

@@ -88,3 +88,56 @@ fn a_round_is_not_in_the_log_without_the_one_before_it() {
     check(&pool, "two rounds, the first without its bytes");
     pool.export().unwrap();
 }
+
+/// The record of a link came behind that of the removal of the file's only other name, which had happened later: the replay freed the file, did not find it for
+/// the link, and lost the rest.
+#[test]
+fn a_link_is_logged_before_its_file_can_lose_the_other_name() {
+    const FILES: usize = 200;
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let fs = file_system(&pool);
+    let root = Credentials::root();
+    let [from, to] = [b"from".as_slice(), b"to"].map(|name| fs.mkdir(fs.root(), name, 0o755, &root).unwrap().inode);
+    let first = make(&fs, "first");
+    fs.fsync(first).unwrap();
+    {
+        #[cfg(debug_assertions)]
+        let _pauses = parking_lot::counting::pause(4);
+        for number in 0..FILES {
+            let name = format!("f{number}");
+            let file = fs.create(from, name.as_bytes(), 0o100_644, 0, &root).unwrap().inode;
+            std::thread::scope(|scope| {
+                let linked = scope.spawn(|| fs.link(file, to, name.as_bytes()).map(drop).unwrap());
+                while fs.getattr(file).unwrap().links < 2 && !linked.is_finished() {
+                    std::thread::yield_now();
+                }
+                fs.unlink(from, name.as_bytes()).unwrap();
+            });
+        }
+    }
+    fs.fsync(first).unwrap();
+    let image = disk.cut(0).image;
+    fs.release_all();
+    drop(fs);
+    pool.abandon();
+    let disk = CutDisk::new(image);
+    let pool = open(&disk, false);
+    let fs = file_system(&pool);
+    let replayed = replay(&pool, &fs, "links");
+    assert!(replayed.records >= 3 * FILES as u64, "{replayed:?}");
+    assert_eq!(replayed.lost, None);
+    let mut found = 0;
+    let to = fs.lookup(fs.root(), b"to").unwrap().inode;
+    fs.read_directory(to, 2, &mut |_| {
+        found += 1;
+        true
+    })
+    .unwrap();
+    assert_eq!(found, FILES, "links are missing");
+    fs.release_all();
+    drop(fs);
+    pool.sync_all().unwrap();
+    check(&pool, "links beside removals");
+    pool.export().unwrap();
+}

@@ -1,6 +1,7 @@
 //! The access control list in the format of NFSv4 that every file has on disk.
 
 use engine::error::Result;
+use engine::zil::Zil;
 use ondisk::acl::{self, AccessEntry};
 use ondisk::corruption::Corruption;
 use ondisk::sa::Attribute;
@@ -40,6 +41,8 @@ pub(in crate::zpl) fn set_acl(files: &FileSet, edit: &mut Editor<'_>, mode: u32,
         let external = edit.attributes.get(Attribute::ZnodeAcl).and_then(|acl| acl.first_chunk()).map_or(0, |object| u64::from_le_bytes(*object));
         if external != 0 {
             files.objset().free(edit.writing.tx, external)?;
+            // A file that gets this number must not be in the log while this is not: the replay would find the number taken.
+            Zil::of(files.objset()).unlogged(edit.writing.tx);
         }
         return edit.set(&[(Attribute::Mode, &mode), (Attribute::Flags, &flags), (Attribute::ZnodeAcl, &znode_acl(version, entries))]);
     }

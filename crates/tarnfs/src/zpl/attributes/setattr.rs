@@ -19,6 +19,7 @@ use crate::zpl::names::link::NAME_CHANGE;
 use crate::zpl::{FileKind, InodeNumber, Stat};
 
 const TYPE_MASK: u32 = 0o170_000;
+const PERMISSIONS: u64 = 0o777;
 
 /// A new time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,11 +72,15 @@ impl FileSystem {
     /// `NoSpace`; `Denied` for files that are marked.
     pub fn setattr(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
         self.check_new_owner(&*self.inode(inode)?, set)?;
-        self.setattr_as_allowed(inode, set, credentials)
+        self.set_attributes(inode, set, credentials, false)
     }
 
-    /// As [`FileSystem::setattr`], after the quotas were asked, or for a record of a log.
-    pub(in crate::zpl) fn setattr_as_allowed(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials) -> Result<Stat> {
+    /// Does again what a record of a log says: neither quotas nor properties are asked.
+    pub(in crate::zpl) fn setattr_again(&self, inode: InodeNumber, set: &SetAttributes) -> Result<()> {
+        self.set_attributes(inode, set, &Credentials::root(), true).map(drop)
+    }
+
+    fn set_attributes(&self, inode: InodeNumber, set: &SetAttributes, credentials: &Credentials, again: bool) -> Result<Stat> {
         let inode = self.inode(inode)?;
         if set.is_told_by_kernel() && inode.times_owed.swap(false, Ordering::Relaxed) {
             self.files.check_not_frozen()?;
@@ -96,10 +101,10 @@ impl FileSystem {
         // A mode changes access control lists, too. And of two changes the later one must be the later one in the log.
         let _xattrs = (!only_size).then(|| inode.xattrs.write());
         if !only_size {
-            let entries = self.changed_acl(&inode, set)?;
+            let entries = self.changed_acl(&inode, set, again)?;
             let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
             let mut edit = inode.edit(&tx);
-            self.set_owner_and_mode(&inode, &mut edit, set, &entries, credentials)?;
+            self.set_owner_and_mode(&inode, &mut edit, set, entries.as_deref(), credentials)?;
             if let Some(project) = set.project {
                 self.set_project(&inode, &mut edit, project)?;
             }
@@ -109,9 +114,9 @@ impl FileSystem {
             self.log_attributes(&tx, &inode, set, changed)?;
             drop(tx);
             self.hidden_files_follow(&inode, set)?;
-        }
-        if let Some(mode) = set.mode {
-            self.mode_changed(&inode, mode.into())?;
+            if let Some(mode) = set.mode.filter(|_| entries.is_some()) {
+                self.mode_changed(&inode, mode.into())?;
+            }
         }
         inode.stat()
     }
@@ -143,19 +148,23 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The list on disk after the change of the mode that `set` asks for.
-    fn changed_acl(&self, inode: &Inode, set: &SetAttributes) -> Result<Vec<AccessEntry>> {
-        let Some(mode) = set.mode else { return Ok(Vec::new()) };
+    /// The list on disk after the change that `set` asks for; `None`: it stays. `again`: by a record of a log.
+    fn changed_acl(&self, inode: &Inode, set: &SetAttributes, again: bool) -> Result<Option<Vec<AccessEntry>>> {
+        let Some(mode) = set.mode else { return Ok(None) };
+        // A record with an owner has the mode that this left (`log_attributes`).
+        if again && (set.uid.is_some() || set.gid.is_some()) && (inode.word(Attribute::Mode)? ^ u64::from(mode)) & PERMISSIONS == 0 {
+            return Ok(None);
+        }
         let rule = self.options().acl_rules.mode;
         let directory = inode.kind == FileKind::Directory;
         if rule == ModeRule::Discard {
-            return Ok(acl::trivial(mode.into(), directory));
+            return Ok(Some(acl::trivial(mode.into(), directory)));
         }
-        // The commit of a transaction has asked before its first change.
-        if !self.is_alone() {
+        // The commit of a transaction has asked before its first change, and what is in a log was allowed.
+        if !self.is_alone() && !again {
             self.check_mode_may_change(inode.object, inode.word(Attribute::Flags)?)?;
         }
-        Ok(acl::change_mode(&read_acl(&self.files, inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask))
+        Ok(Some(acl::change_mode(&read_acl(&self.files, inode)?, mode.into(), directory, true, rule == ModeRule::GroupMask)))
     }
 
     /// The hidden directory of extended attributes has its file's owner.
@@ -205,13 +214,18 @@ impl FileSystem {
         if set.flags.is_some() || set.project.is_some() {
             self.log(tx, Done::Other)?;
         }
-        let owner_or_mode = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
-        // A change of the owner may take permissions away.
-        let mode = if owner_or_mode { Some(inode.word(Attribute::Mode)? as u32) } else { None };
-        self.log(tx, Done::Set { inode, changed: ChangedAttributes { mode, uid: set.uid, gid: set.gid, ..changed } })
+        let has_owner = set.uid.is_some() || set.gid.is_some();
+        // A change of the owner may take set-id bits away.
+        let mode = if set.mode.is_some() || has_owner { Some(inode.word(Attribute::Mode)? as u32) } else { None };
+        self.log(tx, Done::Set { inode, changed: ChangedAttributes { mode, uid: set.uid, gid: set.gid, ..changed } })?;
+        // In a record with an owner the mode does not say that somebody changed it, and the list with it.
+        if set.mode.is_some() && has_owner {
+            self.log(tx, Done::Set { inode, changed: ChangedAttributes { mode, ..ChangedAttributes::default() } })?;
+        }
+        Ok(())
     }
 
-    fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes, entries: &[AccessEntry], whose: &Credentials) -> Result<()> {
+    fn set_owner_and_mode(&self, inode: &Inode, edit: &mut Editor<'_>, set: &SetAttributes, entries: Option<&[AccessEntry]>, whose: &Credentials) -> Result<()> {
         let old_mode = edit.word(Attribute::Mode)? as u32;
         let old_gid = edit.word(Attribute::Gid)? as u32;
         let mut mode = set.mode.map_or(old_mode, |mode| old_mode & TYPE_MASK | mode & !TYPE_MASK);
@@ -224,10 +238,11 @@ impl FileSystem {
         if set.mode.is_none() && (set.uid.is_some() || set.gid.is_some()) && inode.kind != FileKind::Directory {
             mode &= !whose.set_ids_ended_by_chown(mode, old_gid);
         }
-        if set.mode.is_none() {
-            return if mode == old_mode { Ok(()) } else { edit.set(&[(Attribute::Mode, &u64::from(mode).to_le_bytes())]) };
+        match entries {
+            Some(entries) => set_acl(&self.files, edit, mode, entries),
+            None if mode == old_mode => Ok(()),
+            None => edit.set(&[(Attribute::Mode, &u64::from(mode).to_le_bytes())]),
         }
-        set_acl(&self.files, edit, mode, entries)
     }
 
     fn set_project(&self, inode: &Inode, edit: &mut Editor<'_>, project: u64) -> Result<()> {

@@ -130,7 +130,11 @@ impl FileSystem {
 
     pub(super) fn remove_xattr_file(&self, inode: &Inode, name: &[u8]) -> Result<()> {
         match self.xattr_directory(inode)? {
-            Some(directory) => self.unlink(directory.object, name),
+            Some(directory) => {
+                // What the file has instead, a value in its list or a mode, must not be missing where this is in the log, among the names.
+                self.log.bring_forward(inode.object);
+                self.unlink(directory.object, name)
+            }
             None => Ok(()),
         }
     }

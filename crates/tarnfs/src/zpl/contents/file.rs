@@ -208,7 +208,9 @@ impl Contents<'_> {
         }
         let mode = edit.word(Attribute::Mode)? & !u64::from(ended);
         edit.set(&[(Attribute::Mode, &mode.to_le_bytes())])?;
-        Ok(ChangedAttributes { mode: Some(mode as u32), ..ChangedAttributes::default() })
+        // With an owner: nobody changed the mode itself, and the list with it.
+        let gid = u32::try_from(edit.word(Attribute::Gid)?).ok();
+        Ok(ChangedAttributes { mode: Some(mode as u32), gid, ..ChangedAttributes::default() })
     }
 
     /// `only_grow`: a file that is longer stays as it is. `is_all`: nothing else follows that belongs to the same record of a log.

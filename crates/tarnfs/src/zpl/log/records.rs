@@ -55,7 +55,7 @@ const RECORD_ALIGN: usize = 8;
 /// Blocks in one record of a clone.
 const CLONES_MAX: usize = 512;
 
-/// Attributes that were changed.
+/// Attributes that were changed. With an owner, the mode is what this left of it, without the list being changed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::zpl) struct ChangedAttributes {
     pub(in crate::zpl) mode: Option<u32>,

@@ -255,7 +255,7 @@ impl FileReplay<'_> {
             set.flags = Some((added, removed)).filter(|flags| *flags != (0, 0));
             set.project = project;
         }
-        self.0.setattr_as_allowed(record.object.get(), &set, &Credentials::root()).map(drop)
+        self.0.setattr_again(record.object.get(), &set)
     }
 
     fn set_acl(&self, object: InodeNumber, count: u64, rest: &[u8]) -> Result<()> {
@@ -295,5 +295,53 @@ impl FileReplay<'_> {
             self.write(object, &Written { offset, data: data.into(), end }, index + 1 == count)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::dmu::ObjsetSettings;
+    use ondisk::acl::{AccessEntry, ModeRule};
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::zpl::attributes::acl::read_acl;
+    use crate::zpl::tests::rig::Rig;
+    use crate::zpl::{AclRules, MountOptions, NewFileSystem};
+
+    /// A record of a chown, or of a write that ended set-id bits, has a mode. It was replayed as a chmod: that replaced the list, or was refused and ended the
+    /// replay (property `aclmode`).
+    #[test]
+    fn the_mode_in_a_record_with_an_owner_leaves_the_list() {
+        let (_rig, fs) = Rig::new(&NewFileSystem::default(), ObjsetSettings::dataset_default(true));
+        let file = fs.create(fs.root(), b"f", 0o100_755, 0, &Credentials::root()).unwrap().inode;
+        let mut entries = acl::trivial(0o755, false);
+        entries.insert(0, AccessEntry { kind: acl::ALLOW, flags: 0, mask: 2, who: 1000, object_types: None });
+        let give_list = || {
+            let inode = fs.inode(file).unwrap();
+            let tx = OpenTx::assign(&fs.membership, METADATA_BYTES).unwrap();
+            set_acl(&fs.files, &mut inode.edit(&tx), 0o104_755, &entries).unwrap();
+        };
+        let replay = |bits: u64, mode: u64| {
+            let mut record = SetAttrRecord::new_zeroed();
+            record.object = file.into();
+            record.mask = bits.into();
+            record.mode = mode.into();
+            FileReplay(&fs).replay(Record::SetAttr(record, &[]), None).unwrap();
+            let keeps_list = read_acl(&fs.files, &fs.inode(file).unwrap()).unwrap() == entries;
+            (fs.getattr(file).unwrap().mode, keeps_list)
+        };
+        let obey = |mode| fs.set_options(MountOptions { acl_rules: AclRules { mode, ..AclRules::default() }, ..fs.options() });
+        for rule in [ModeRule::Discard, ModeRule::Restricted] {
+            obey(rule);
+            for bits in [mask::MODE | mask::UID, mask::MODE | mask::GID] {
+                give_list();
+                assert_eq!(replay(bits, 0o100_755), (0o100_755, true), "{rule:?}");
+            }
+        }
+        assert_eq!(replay(mask::MODE, 0o100_700).0, 0o100_700, "what is in a log was allowed");
+        give_list();
+        obey(ModeRule::Discard);
+        assert_eq!(replay(mask::MODE, 0o104_755), (0o104_755, false), "a chmod to the same mode");
     }
 }

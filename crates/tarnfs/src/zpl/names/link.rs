@@ -226,11 +226,11 @@ impl FileSystem {
             (Attribute::Flags, &flags.to_le_bytes()),
             (Attribute::Parent, &directory.object.to_le_bytes()),
         ]);
+        // A file that had no name is in no log either. Logged before its other name can go: a replay would free the file with that one.
+        let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
+        let linked = linked.and_then(|()| self.log(&tx, done));
         drop(edit);
         whole(&self.files, linked.and_then(|()| self.entries().add_entry(&tx, &directory, name, &inode)))?;
-        // A file that had no name is in no log either.
-        let done = if links == 0 { Done::Other } else { Done::Linked { directory: &directory, inode: &inode, name } };
-        self.log(&tx, done)?;
         let stat = inode.stat();
         drop(tx);
         let stat = stat?;

@@ -1,9 +1,20 @@
 //! Access control lists of POSIX, and what they do to modes.
 
-use engine::dmu::ObjsetSettings;
+use std::sync::Arc;
+
+use disk::{DiskRef, MemDisk};
+use engine::dmu::{DnodeSpec, ObjsetSettings, OpenTx};
+use engine::dsl::{PropertyChange, PropertyValue};
 use engine::error::ErrorKind;
+use engine::host::RealHost;
+use engine::pool::import::discover;
+use engine::tunables::Tunables;
+use engine::vdev::{NewLeaf, NewTop};
+use ondisk::object_type::ObjectType;
+use ondisk::sa::Attribute;
 
 use super::rig::Rig;
+use crate::{CreateOptions, ImportOptions, Pool};
 use crate::zpl::{AclKind, AclType, Credentials, FileSystem, InodeNumber, MountOptions, NewFileSystem, SetAttributes};
 
 const NOBODY: u32 = u32::MAX;
@@ -129,4 +140,41 @@ fn default_lists_of_thousands_are_inherited() {
         rig.check();
         check(&rig.reopen(), &[directory, file, below]);
     }
+}
+
+/// A long list of a file of an old file system is an object of its own, which a chmod frees. The number may be that of another file then, whose record is among the
+/// names while that of the chmod is not: so no `fsync` returns before the chmod is on disk.
+#[test]
+fn the_object_of_a_long_list_is_free_on_disk_before_anything_is_logged() {
+    let never = || Some(Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() });
+    let disk = Arc::new(MemDisk::new("old", 128 << 20));
+    let top = NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: "/old".into(), whole_disk: false }], ashift: Some(12), ..NewTop::default() };
+    let version = ("version".to_owned(), PropertyChange::Set(PropertyValue::Number(4)));
+    let options = CreateOptions { properties: vec![version], tunables: never(), ..CreateOptions::default() };
+    let pool = Pool::create_on("tank", vec![top], options, RealHost::shared()).unwrap();
+    let fs = pool.file_system("tank").unwrap();
+    let [old, other] = [b"old".as_slice(), b"other"].map(|name| fs.create(fs.root(), name, 0o100_644, 0, &Credentials::root()).unwrap().inode);
+    // The commit that begins a log waits for the group in which it begins.
+    fs.fsync(other).unwrap();
+    {
+        let inode = fs.inode(old).unwrap();
+        let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
+        let list = fs.objset().allocate(&tx, &DnodeSpec::new(ObjectType::ACL, 512)).unwrap();
+        let mut edit = inode.edit(&tx);
+        let mut value = edit.attributes.get(Attribute::ZnodeAcl).expect("it is an old znode").to_vec();
+        value[..8].copy_from_slice(&list.object().to_le_bytes());
+        edit.set(&[(Attribute::ZnodeAcl, &value)]).unwrap();
+    }
+    pool.sync().unwrap();
+    chmod(&fs, old, 0o600);
+    fs.fsync(other).unwrap();
+    let crashed: DiskRef = Arc::new(disk.snapshot());
+    drop(fs);
+    pool.abandon();
+    let options = ImportOptions { force: true, tunables: never(), ..ImportOptions::default() };
+    let (pool, _) = Pool::import_on(discover(vec![crashed]).pop().unwrap(), options, RealHost::shared()).unwrap();
+    let fs = pool.file_system("tank").unwrap();
+    assert_eq!(mode(&fs, old), 0o600);
+    drop(fs);
+    pool.export().unwrap();
 }
