@@ -8,7 +8,9 @@ use engine::dsl::{PropertyValue, ReceiveTarget};
 use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
-use ondisk::stream::{HEADER_SUBSTREAM, Record, RecordBody, StreamOrder};
+use ondisk::stream::{
+    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, HEADER_SUBSTREAM, Object, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
+};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::golden::{Compare, DatasetRecord, Golden, Manifest, compare, open_images};
@@ -336,4 +338,75 @@ fn a_pool_that_is_full_half_way() {
     let left = rig.pool().engine().dsl.open_dataset(&format!("tank/full{count}"));
     assert_eq!(left.expect_err("nothing is left").kind(), ErrorKind::NotFound);
     judge(&mut rig, &streams, "full", &[("tank/full0@a", "large@a")]);
+}
+
+/// The guid of what is sent by nobody.
+const GUID: u64 = 77;
+/// The type of a file's contents, and of its bonus and spill block.
+const FILE: u32 = 19;
+const SA: u32 = 44;
+
+fn record(body: RecordBody) -> Record {
+    Record { body, begin_payload_bytes: 0, checksum: [0; 4] }
+}
+
+/// A full stream of a file system that nobody has, with these records.
+fn made_by_hand(bodies: Vec<(RecordBody, Vec<u8>)>) -> Vec<u8> {
+    let mut name = [0; 256];
+    name[..8].copy_from_slice(b"tank/a@a");
+    let begin = Begin {
+        magic: STREAM_MAGIC,
+        version_info: HEADER_SUBSTREAM | StreamFeatures::SA_SPILL.bits() << 2,
+        creation_time: 1,
+        objset_type: 2,
+        flags: BEGIN_FLAG_FREE_RECORDS | BEGIN_FLAG_SPILL_BLOCK,
+        to_guid: GUID,
+        from_guid: 0,
+        name,
+    };
+    let first = (RecordBody::Begin(Box::new(begin)), Vec::new());
+    let last = (RecordBody::End(End { to_guid: GUID, ..End::zeroed() }), Vec::new());
+    let records: Vec<(Record, Vec<u8>)> = [first].into_iter().chain(bodies).chain([last]).map(|(body, payload)| (record(body), payload)).collect();
+    encode_stream(&records)
+}
+
+/// A bonus took all of its dnode, and a spill block came for the object: the dnode had no room for the pointer, and the thread that writes groups panicked.
+#[test]
+fn a_spill_block_beside_a_full_bonus_is_refused() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let object = Object { object: 5, object_type: FILE, bonus_type: SA, block_bytes: 512, bonus_bytes: 320, slots: 1, to_guid: GUID, ..Object::zeroed() };
+    let spill = Spill { object: 5, logical_bytes: 512, to_guid: GUID, object_type: SA, ..Spill::zeroed() };
+    let pair = vec![(RecordBody::Object(object), vec![0; 320]), (RecordBody::Spill(spill), vec![0; 512])];
+    let error = receive(&rig, made_by_hand(pair), target("tank/a@a")).expect_err("the dnode has no room");
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("record 3 (SPILL)"), "{error}");
+    rig.sync();
+    rig.create_file_system("tank/b", &[]);
+    rig.judge("a spill block beside a full bonus");
+}
+
+/// The same of a stream that was sent raw, whose bonus takes all of its dnode as it is encrypted.
+#[test]
+fn a_raw_spill_block_beside_a_full_bonus_is_refused() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let mut records = stream_records(&streams.read("raw"));
+    let full = records.iter().enumerate().find_map(|(at, (record, _))| match &record.body {
+        RecordBody::Object(object) if object.raw_bonus_bytes == 320 && object.slots <= 1 => Some((at, object.object, object.to_guid)),
+        _ => None,
+    });
+    let (at, object, to_guid) = full.expect("an object with a full bonus");
+    // Compression 2 is none.
+    let spill = Spill { object, logical_bytes: 512, to_guid, compression: 2, compressed_bytes: 512, object_type: SA, ..Spill::zeroed() };
+    records.insert(at + 1, (record(RecordBody::Spill(spill)), vec![7; 512]));
+    let error = receive(&rig, encode_stream(&records), target("tank/e@a")).expect_err("the dnode has no room");
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains(&format!("record {} (SPILL)", at + 2)), "{error}");
+    rig.sync();
+    // Nor is a stream taken that does not say which objects have spill blocks.
+    let mut records = stream_records(&streams.read("raw"));
+    if let RecordBody::Begin(begin) = &mut records[0].0.body {
+        begin.flags &= !BEGIN_FLAG_SPILL_BLOCK;
+    }
+    let error = receive(&rig, encode_stream(&records), target("tank/e@a")).expect_err("nothing is said of spill blocks");
+    assert!(error.message().contains("Spill block flag missing"), "{error}");
+    rig.judge("a raw spill block beside a full bonus");
 }

@@ -6,7 +6,7 @@ use ondisk::dsl::{crypto_field, dataset_field as field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
-use ondisk::stream::{BEGIN_FLAG_CLONE, BEGIN_FLAG_FREE_RECORDS, HEADER_SUBSTREAM, StreamFeatures};
+use ondisk::stream::{BEGIN_FLAG_CLONE, BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, HEADER_SUBSTREAM, StreamFeatures};
 
 use super::target::{ReceiveTarget, StreamHead};
 use super::RECEIVED_BELOW;
@@ -46,6 +46,7 @@ const NEEDED: [(StreamFeatures, Feature); 9] = [
 #[doc(alias = "dmu_recv_begin_check")]
 pub(super) fn check_begin(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result<Place> {
     check_stream(parts, target, head)?;
+    check_raw(head)?;
     if head.is_resuming() {
         return check_resume(parts, target, head);
     }
@@ -88,6 +89,21 @@ fn check_stream(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     }
     if head.begin.flags & BEGIN_FLAG_CLONE != 0 && target.origin.is_none() && !head.is_resuming() {
         return Err(error!(Invalid, "the stream is of a clone, and nobody says of which snapshot"));
+    }
+    Ok(())
+}
+
+/// What is sent raw says which objects have spill blocks, and has no contents in pointers: so OpenZFS asks.
+fn check_raw(head: &StreamHead) -> Result<()> {
+    let features = head.features();
+    if !features.contains(StreamFeatures::RAW) {
+        return Ok(());
+    }
+    if features.contains(StreamFeatures::EMBED_DATA) {
+        return Err(error!(Invalid, "the stream is encrypted, and embeds contents in pointers"));
+    }
+    if head.begin.flags & BEGIN_FLAG_SPILL_BLOCK == 0 {
+        return Err(error!(NotSupported, "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated."));
     }
     Ok(())
 }
