@@ -8,8 +8,10 @@ use engine::dsl::{PropertyValue, ReceiveTarget};
 use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
+use ondisk::nvlist::{NvList, Value};
 use ondisk::stream::{
-    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, HEADER_SUBSTREAM, Object, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
+    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, HEADER_SUBSTREAM, Object, RECORD_SIZE, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
+    Write,
 };
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -350,8 +352,8 @@ fn record(body: RecordBody) -> Record {
     Record { body, begin_payload_bytes: 0, checksum: [0; 4] }
 }
 
-/// A full stream of a file system that nobody has, with these records.
-fn made_by_hand(bodies: Vec<(RecordBody, Vec<u8>)>) -> Vec<u8> {
+/// A full stream of a file system that nobody has, with these records, which say that they are of the snapshot `guid`.
+fn made_by_hand(guid: u64, bodies: Vec<(RecordBody, Vec<u8>)>) -> Vec<u8> {
     let mut name = [0; 256];
     name[..8].copy_from_slice(b"tank/a@a");
     let begin = Begin {
@@ -360,12 +362,12 @@ fn made_by_hand(bodies: Vec<(RecordBody, Vec<u8>)>) -> Vec<u8> {
         creation_time: 1,
         objset_type: 2,
         flags: BEGIN_FLAG_FREE_RECORDS | BEGIN_FLAG_SPILL_BLOCK,
-        to_guid: GUID,
+        to_guid: guid,
         from_guid: 0,
         name,
     };
     let first = (RecordBody::Begin(Box::new(begin)), Vec::new());
-    let last = (RecordBody::End(End { to_guid: GUID, ..End::zeroed() }), Vec::new());
+    let last = (RecordBody::End(End { to_guid: guid, ..End::zeroed() }), Vec::new());
     let records: Vec<(Record, Vec<u8>)> = [first].into_iter().chain(bodies).chain([last]).map(|(body, payload)| (record(body), payload)).collect();
     encode_stream(&records)
 }
@@ -377,7 +379,7 @@ fn a_spill_block_beside_a_full_bonus_is_refused() {
     let object = Object { object: 5, object_type: FILE, bonus_type: SA, block_bytes: 512, bonus_bytes: 320, slots: 1, to_guid: GUID, ..Object::zeroed() };
     let spill = Spill { object: 5, logical_bytes: 512, to_guid: GUID, object_type: SA, ..Spill::zeroed() };
     let pair = vec![(RecordBody::Object(object), vec![0; 320]), (RecordBody::Spill(spill), vec![0; 512])];
-    let error = receive(&rig, made_by_hand(pair), target("tank/a@a")).expect_err("the dnode has no room");
+    let error = receive(&rig, made_by_hand(GUID, pair), target("tank/a@a")).expect_err("the dnode has no room");
     assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("record 3 (SPILL)"), "{error}");
     rig.sync();
     rig.create_file_system("tank/b", &[]);
@@ -409,4 +411,56 @@ fn a_raw_spill_block_beside_a_full_bonus_is_refused() {
     let error = receive(&rig, encode_stream(&records), target("tank/e@a")).expect_err("nothing is said of spill blocks");
     assert!(error.message().contains("Spill block flag missing"), "{error}");
     rig.judge("a raw spill block beside a full bonus");
+}
+
+/// The stream as one that goes on where what is left of the dataset broke off; `change` spoils it.
+fn going_on(rig: &Rig, dataset: &str, stream: &[u8], change: impl FnOnce(&mut NvList)) -> Vec<u8> {
+    let dsl = &rig.pool().engine().dsl;
+    let left = dsl.open_dataset(dataset).expect("what is left");
+    let field = |name: &str| dsl.meta.mos.zap_u64(left.object, name).expect("a field").unwrap_or_default();
+    let mut records = stream_records(stream);
+    let (first, payload) = &mut records[0];
+    let mut list = if payload.is_empty() { NvList::new() } else { NvList::decode(payload).expect("a list") };
+    list.set("resume_object", field("com.delphix:resume_object"));
+    list.set("resume_offset", field("com.delphix:resume_offset"));
+    change(&mut list);
+    *payload = list.encode_native();
+    first.begin_payload_bytes = payload.len() as u32;
+    let RecordBody::Begin(begin) = &mut first.body else { panic!("{dataset}: no BEGIN record") };
+    begin.version_info |= StreamFeatures::RESUMING.bits() << 2;
+    encode_stream(&records)
+}
+
+/// What went on with a receive that broke off was compared with that by guids and the place: what was sent plain went on with what was sent raw, and the other
+/// way round, and the pool stopped when it was written. A stream with another master key replaced that of the snapshots before.
+#[test]
+fn a_stream_of_the_other_kind_does_not_go_on() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let raw = streams.read("raw");
+    let guid = stream_records(&raw)[0].0.to_guid();
+    let places = records(&raw);
+    let resumable = |name: &str| ReceiveTarget { resumable: true, ..target(name) };
+    receive(&rig, raw[..places[places.len() / 2]].to_vec(), resumable("tank/e@a")).expect_err("it is cut");
+    let object = Object { object: 5, object_type: FILE, bonus_type: SA, block_bytes: 512, bonus_bytes: 168, slots: 1, to_guid: guid, ..Object::zeroed() };
+    let write = Write { object: 5, object_type: FILE, logical_bytes: 512, to_guid: guid, ..Write::zeroed() };
+    let plain = made_by_hand(guid, vec![(RecordBody::Object(object), vec![0; 168]), (RecordBody::Write(write), vec![7; 512])]);
+    receive(&rig, plain[..plain.len() - RECORD_SIZE].to_vec(), resumable("tank/p@a")).expect_err("it has no end");
+    // Both are there to the same place, but of two kinds.
+    for (dataset, stream) in [("tank/e", &plain), ("tank/p", &raw)] {
+        let error = receive(&rig, going_on(&rig, dataset, stream, |_| ()), resumable(&format!("{dataset}@a"))).expect_err("it is of the other kind");
+        assert!(error.kind() == ErrorKind::Invalid && error.message().contains("was sent raw"), "{dataset}: {error}");
+    }
+    let other_key = going_on(&rig, "tank/e", &raw, |list| {
+        let Some(Value::List(key)) = list.get_mut("crypt_keydata") else { panic!("no key") };
+        let theirs = key.u64("DSL_CRYPTO_GUID").expect("a guid");
+        key.set("DSL_CRYPTO_GUID", theirs ^ 1);
+    });
+    let error = receive(&rig, other_key, resumable("tank/e@a")).expect_err("it has another key");
+    assert!(error.kind() == ErrorKind::NotSupported && error.message().contains("encryption key does not match existing key"), "{error}");
+    rig.sync();
+    for dataset in ["tank/e", "tank/p"] {
+        rig.pool().engine().dsl.receiving().abort_receive(dataset).expect("it is given up");
+    }
+    rig.judge("of the other kind");
 }
