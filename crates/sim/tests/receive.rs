@@ -8,16 +8,23 @@ use engine::dsl::{PropertyValue, ReceiveTarget};
 use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
+use ondisk::algorithm::ChecksumAlgorithm;
+use ondisk::blkptr::DataPointer;
+use ondisk::dva::Dva;
 use ondisk::nvlist::{NvList, Value};
+use ondisk::object_type::ObjectType;
+use ondisk::objset::ZIL_HEADER_BYTES;
 use ondisk::stream::{
     BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, HEADER_SUBSTREAM, Object, RECORD_SIZE, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
     Write,
 };
+use ondisk::zil::{LogHeader, header_first_block};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::golden::{Compare, DatasetRecord, Golden, Manifest, compare, open_images};
 use sim::scenario::{Layout, Rig, encode_stream, stream_records};
 use tarnfs::Credentials;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// What two pools with other properties have in common.
 const RECEIVED: Compare = Compare { inodes: true, allocated: false, segments: true, changed: true, projects: true, properties: &["guid", "creation"] };
@@ -463,4 +470,56 @@ fn a_stream_of_the_other_kind_does_not_go_on() {
         rig.pool().engine().dsl.receiving().abort_receive(dataset).expect("it is given up");
     }
     rig.judge("of the other kind");
+}
+
+/// Where a log block lies that nobody has written.
+const LOG_AT: u64 = 128 << 20;
+
+/// Gives an encrypted dataset the header of a log of one block, which was never written. `claimed`: by an import after which the block is allocated; else it
+/// was allocated in a group that is not on disk.
+fn give_empty_log(rig: &Rig, dataset: &str, claimed: bool) {
+    let engine = rig.pool().engine();
+    let objset = engine.dsl.objset(&engine.dsl.open_dataset(dataset).expect("the dataset")).expect("its objects");
+    let txg = engine.context.groups.open_txg();
+    let mut pointer = DataPointer::new(&[Dva::new(0, LOG_AT, 4096)], ObjectType::INTENT_LOG, 0, if claimed { txg } else { txg + 8 });
+    (pointer.logical_size, pointer.physical_size) = (4096, 4096);
+    (pointer.checksum_algorithm, pointer.checksum) = (ChecksumAlgorithm::Zilog2, [1, 2, objset.dataset(), 1]);
+    let mut header = LogHeader::new_zeroed();
+    header.log = pointer.encode();
+    if claimed {
+        header.claim_txg = txg.into();
+        header.claim_block_sequence = 1.into();
+    }
+    let mut bytes = [0; ZIL_HEADER_BYTES];
+    bytes.copy_from_slice(header.as_bytes());
+    let change = engine.dsl.queue_task(move |dsl, tx| {
+        if claimed {
+            dsl.meta.context.io.allocator().claim(Dva::new(0, LOG_AT, 4096), tx.txg())?;
+        }
+        objset.set_zil_header(tx, bytes);
+        Ok(())
+    });
+    change.expect("a task");
+    rig.sync();
+    rig.sync();
+}
+
+/// The header of an encrypted dataset led to a block of a group that was not on disk. It was neither claimed nor forgotten: others got its space, and whoever
+/// claimed the log later, or destroyed the dataset, took it from them.
+#[test]
+fn a_log_block_of_a_lost_group_is_forgotten() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    give_empty_log(&rig, "tank/e", false);
+    let first_block = |rig: &Rig| {
+        let dsl = &rig.pool().engine().dsl;
+        header_first_block(&dsl.objset(&dsl.open_dataset("tank/e").expect("the dataset")).expect("its objects").zil_header())
+    };
+    assert!(first_block(&rig).is_some());
+    rig.crash();
+    rig.import();
+    rig.sync();
+    assert_eq!(first_block(&rig), None);
+    rig.judge("a log block of a lost group");
 }
