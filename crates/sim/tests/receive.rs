@@ -8,6 +8,7 @@ use engine::dsl::{PropertyValue, ReceiveTarget};
 use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
+use engine::zil::Zil;
 use ondisk::algorithm::ChecksumAlgorithm;
 use ondisk::blkptr::DataPointer;
 use ondisk::dva::Dva;
@@ -522,4 +523,21 @@ fn a_log_block_of_a_lost_group_is_forgotten() {
     rig.sync();
     assert_eq!(first_block(&rig), None);
     rig.judge("a log block of a lost group");
+}
+
+/// An import looks at all logs that are open. The dataset whose log it had seen to be claimed and empty was destroyed without the block of that.
+#[test]
+fn a_claimed_empty_log_goes_with_its_dataset() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    give_empty_log(&rig, "tank/e", true);
+    let dsl = rig.pool().engine().dsl.clone();
+    let refusals = dsl.snapshot_verbs().destroy_snapshots(vec!["tank/e@a".to_owned()], false).expect("the snapshot goes");
+    assert!(refusals.is_empty(), "{refusals:?}");
+    let needs_replay = Zil::of(&dsl.objset(&dsl.open_dataset("tank/e").expect("the dataset")).expect("its objects")).needs_replay();
+    assert!(!needs_replay);
+    dsl.destroy_dataset("tank/e").expect("the dataset goes");
+    drop(dsl);
+    rig.judge("a claimed log without records");
 }
