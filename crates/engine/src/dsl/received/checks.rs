@@ -121,7 +121,13 @@ fn check_new(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result
     let (parent, last) = check_new_name(parts, "receive", name)?;
     check_limits(parts, &parent, 1, Limited::FileSystems, None)?;
     check_limits(parts, &parent, 1, Limited::Snapshots, None)?;
-    let Some(origin) = &target.origin else { return Ok(Place::New { parent, name: last, origin: None }) };
+    let Some(origin) = &target.origin else {
+        // It would be encrypted with the key of what is above it.
+        if parent.crypto_key != 0 && !head.features().contains(StreamFeatures::RAW) && !target.stays_plain {
+            return Err(error!(KeyNotLoaded, "inherited key must be loaded"));
+        }
+        return Ok(Place::New { parent, name: last, origin: None });
+    };
     let origin = parts.tree.dataset_by_name(origin)?;
     if !origin.is_snapshot {
         return Err(error!(Invalid, "'{}' is no snapshot", origin.name()?));
