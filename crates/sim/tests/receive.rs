@@ -541,3 +541,31 @@ fn a_claimed_empty_log_goes_with_its_dataset() {
     drop(dsl);
     rig.judge("a claimed log without records");
 }
+
+/// A file of several blocks was removed, and another one with smaller blocks got its number: the next stream could not be received on top of the old file.
+#[test]
+fn a_reused_object_number_gets_blocks_of_another_size() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    let mut records = stream_records(&streams.read("raw-incr"));
+    let is_written = |object| records.iter().any(|(record, _)| matches!(&record.body, RecordBody::Write(write) if write.object == object));
+    let old = records.iter().position(|(record, _)| match &record.body {
+        RecordBody::Object(object) => object.object_type == FILE && object.last_block > 0 && !is_written(object.object),
+        _ => false,
+    });
+    let at = old.expect("a file of several blocks that did not change");
+    let RecordBody::Object(file) = &mut records[at].0.body else { unreachable!("found above") };
+    assert!(file.block_bytes > 65536, "{file:?}");
+    (file.block_bytes, file.last_block) = (65536, 0);
+    let (object, to_guid) = (file.object, file.to_guid);
+    // Compression 2 is none.
+    let write = Write { object, object_type: FILE, logical_bytes: 65536, compression: 2, compressed_bytes: 65536, to_guid, ..Write::zeroed() };
+    records.insert(at + 1, (record(RecordBody::Write(write)), vec![7; 65536]));
+    receive(&rig, encode_stream(&records), target("tank/e@b")).expect("the number is used again");
+    let dsl = rig.pool().engine().dsl.clone();
+    let info = dsl.objset(&dsl.open_dataset("tank/e@b").expect("the snapshot")).expect("its objects").hold(object).expect("the new file").info();
+    assert_eq!((info.block_bytes, info.max_block), (65536, 0));
+    drop(dsl);
+    rig.judge("a reused object number");
+}

@@ -80,6 +80,8 @@ impl Applier<'_> {
         }
         if spec.block_bytes != info.block_bytes || info.indirect_shift != record.indirect_shift {
             dnode.free_range(tx, 0, u64::MAX)?;
+            // What is encrypted keeps its end when its blocks are freed, and with several blocks it could not get blocks of another size.
+            dnode.set_tree_shape(tx, 1, 0)?;
         }
         Ok(Existing::Becomes(spec.block_bytes))
     }
