@@ -549,7 +549,7 @@ fn a_reused_object_number_gets_blocks_of_another_size() {
     let mut rig = Rig::create(Layout::default(), &[]);
     take(&rig, &streams, "raw", "tank/e@a");
     let mut records = stream_records(&streams.read("raw-incr"));
-    let is_written = |object| records.iter().any(|(record, _)| matches!(&record.body, RecordBody::Write(write) if write.object == object));
+    let is_written = |object: u64| records.iter().any(|(record, _)| matches!(&record.body, RecordBody::Write(write) if write.object == object));
     let old = records.iter().position(|(record, _)| match &record.body {
         RecordBody::Object(object) => object.object_type == FILE && object.last_block > 0 && !is_written(object.object),
         _ => false,
