@@ -8,12 +8,24 @@ use engine::dsl::{PropertyValue, ReceiveTarget};
 use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
-use ondisk::stream::{HEADER_SUBSTREAM, Record, RecordBody, StreamOrder};
+use engine::zil::Zil;
+use ondisk::algorithm::ChecksumAlgorithm;
+use ondisk::blkptr::DataPointer;
+use ondisk::dva::Dva;
+use ondisk::nvlist::{NvList, Value};
+use ondisk::object_type::ObjectType;
+use ondisk::objset::ZIL_HEADER_BYTES;
+use ondisk::stream::{
+    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, HEADER_SUBSTREAM, Object, RECORD_SIZE, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
+    Write,
+};
+use ondisk::zil::{LogHeader, header_first_block};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::golden::{Compare, DatasetRecord, Golden, Manifest, compare, open_images};
 use sim::scenario::{Layout, Rig, encode_stream, stream_records};
 use tarnfs::Credentials;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// What two pools with other properties have in common.
 const RECEIVED: Compare = Compare { inodes: true, allocated: false, segments: true, changed: true, projects: true, properties: &["guid", "creation"] };
@@ -336,4 +348,224 @@ fn a_pool_that_is_full_half_way() {
     let left = rig.pool().engine().dsl.open_dataset(&format!("tank/full{count}"));
     assert_eq!(left.expect_err("nothing is left").kind(), ErrorKind::NotFound);
     judge(&mut rig, &streams, "full", &[("tank/full0@a", "large@a")]);
+}
+
+/// The guid of what is sent by nobody.
+const GUID: u64 = 77;
+/// The type of a file's contents, and of its bonus and spill block.
+const FILE: u32 = 19;
+const SA: u32 = 44;
+
+fn record(body: RecordBody) -> Record {
+    Record { body, begin_payload_bytes: 0, checksum: [0; 4] }
+}
+
+/// A full stream of a file system that nobody has, with these records, which say that they are of the snapshot `guid`.
+fn made_by_hand(guid: u64, bodies: Vec<(RecordBody, Vec<u8>)>) -> Vec<u8> {
+    let mut name = [0; 256];
+    name[..8].copy_from_slice(b"tank/a@a");
+    let begin = Begin {
+        magic: STREAM_MAGIC,
+        version_info: HEADER_SUBSTREAM | StreamFeatures::SA_SPILL.bits() << 2,
+        creation_time: 1,
+        objset_type: 2,
+        flags: BEGIN_FLAG_FREE_RECORDS | BEGIN_FLAG_SPILL_BLOCK,
+        to_guid: guid,
+        from_guid: 0,
+        name,
+    };
+    let first = (RecordBody::Begin(Box::new(begin)), Vec::new());
+    let last = (RecordBody::End(End { to_guid: guid, ..End::zeroed() }), Vec::new());
+    let records: Vec<(Record, Vec<u8>)> = [first].into_iter().chain(bodies).chain([last]).map(|(body, payload)| (record(body), payload)).collect();
+    encode_stream(&records)
+}
+
+/// A bonus took all of its dnode, and a spill block came for the object: the dnode had no room for the pointer, and the thread that writes groups panicked.
+#[test]
+fn a_spill_block_beside_a_full_bonus_is_refused() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let object = Object { object: 5, object_type: FILE, bonus_type: SA, block_bytes: 512, bonus_bytes: 320, slots: 1, to_guid: GUID, ..Object::zeroed() };
+    let spill = Spill { object: 5, logical_bytes: 512, to_guid: GUID, object_type: SA, ..Spill::zeroed() };
+    let pair = vec![(RecordBody::Object(object), vec![0; 320]), (RecordBody::Spill(spill), vec![0; 512])];
+    let error = receive(&rig, made_by_hand(GUID, pair), target("tank/a@a")).expect_err("the dnode has no room");
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("record 3 (SPILL)"), "{error}");
+    rig.sync();
+    rig.create_file_system("tank/b", &[]);
+    rig.judge("a spill block beside a full bonus");
+}
+
+/// The same of a stream that was sent raw, whose bonus takes all of its dnode as it is encrypted.
+#[test]
+fn a_raw_spill_block_beside_a_full_bonus_is_refused() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let mut records = stream_records(&streams.read("raw"));
+    let full = records.iter().enumerate().find_map(|(at, (record, _))| match &record.body {
+        RecordBody::Object(object) if object.raw_bonus_bytes == 320 && object.slots <= 1 => Some((at, object.object, object.to_guid)),
+        _ => None,
+    });
+    let (at, object, to_guid) = full.expect("an object with a full bonus");
+    // Compression 2 is none.
+    let spill = Spill { object, logical_bytes: 512, to_guid, compression: 2, compressed_bytes: 512, object_type: SA, ..Spill::zeroed() };
+    records.insert(at + 1, (record(RecordBody::Spill(spill)), vec![7; 512]));
+    let error = receive(&rig, encode_stream(&records), target("tank/e@a")).expect_err("the dnode has no room");
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains(&format!("record {} (SPILL)", at + 2)), "{error}");
+    rig.sync();
+    // Nor is a stream taken that does not say which objects have spill blocks.
+    let mut records = stream_records(&streams.read("raw"));
+    if let RecordBody::Begin(begin) = &mut records[0].0.body {
+        begin.flags &= !BEGIN_FLAG_SPILL_BLOCK;
+    }
+    let error = receive(&rig, encode_stream(&records), target("tank/e@a")).expect_err("nothing is said of spill blocks");
+    assert!(error.message().contains("Spill block flag missing"), "{error}");
+    rig.judge("a raw spill block beside a full bonus");
+}
+
+/// The stream as one that goes on where what is left of the dataset broke off; `change` spoils it.
+fn going_on(rig: &Rig, dataset: &str, stream: &[u8], change: impl FnOnce(&mut NvList)) -> Vec<u8> {
+    let dsl = &rig.pool().engine().dsl;
+    let left = dsl.open_dataset(dataset).expect("what is left");
+    let field = |name: &str| dsl.meta.mos.zap_u64(left.object, name).expect("a field").unwrap_or_default();
+    let mut records = stream_records(stream);
+    let (first, payload) = &mut records[0];
+    let mut list = if payload.is_empty() { NvList::new() } else { NvList::decode(payload).expect("a list") };
+    list.set("resume_object", field("com.delphix:resume_object"));
+    list.set("resume_offset", field("com.delphix:resume_offset"));
+    change(&mut list);
+    *payload = list.encode_native();
+    first.begin_payload_bytes = payload.len() as u32;
+    let RecordBody::Begin(begin) = &mut first.body else { panic!("{dataset}: no BEGIN record") };
+    begin.version_info |= StreamFeatures::RESUMING.bits() << 2;
+    encode_stream(&records)
+}
+
+/// What went on with a receive that broke off was compared with that by guids and the place: what was sent plain went on with what was sent raw, and the other
+/// way round, and the pool stopped when it was written. A stream with another master key replaced that of the snapshots before.
+#[test]
+fn a_stream_of_the_other_kind_does_not_go_on() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let raw = streams.read("raw");
+    let guid = stream_records(&raw)[0].0.to_guid();
+    let places = records(&raw);
+    let resumable = |name: &str| ReceiveTarget { resumable: true, ..target(name) };
+    receive(&rig, raw[..places[places.len() / 2]].to_vec(), resumable("tank/e@a")).expect_err("it is cut");
+    let object = Object { object: 5, object_type: FILE, bonus_type: SA, block_bytes: 512, bonus_bytes: 168, slots: 1, to_guid: guid, ..Object::zeroed() };
+    let write = Write { object: 5, object_type: FILE, logical_bytes: 512, to_guid: guid, ..Write::zeroed() };
+    let plain = made_by_hand(guid, vec![(RecordBody::Object(object), vec![0; 168]), (RecordBody::Write(write), vec![7; 512])]);
+    receive(&rig, plain[..plain.len() - RECORD_SIZE].to_vec(), resumable("tank/p@a")).expect_err("it has no end");
+    // Both are there to the same place, but of two kinds.
+    for (dataset, stream) in [("tank/e", &plain), ("tank/p", &raw)] {
+        let error = receive(&rig, going_on(&rig, dataset, stream, |_| ()), resumable(&format!("{dataset}@a"))).expect_err("it is of the other kind");
+        assert!(error.kind() == ErrorKind::Invalid && error.message().contains("was sent raw"), "{dataset}: {error}");
+    }
+    let other_key = going_on(&rig, "tank/e", &raw, |list| {
+        let Some(Value::List(key)) = list.get_mut("crypt_keydata") else { panic!("no key") };
+        let theirs = key.u64("DSL_CRYPTO_GUID").expect("a guid");
+        key.set("DSL_CRYPTO_GUID", theirs ^ 1);
+    });
+    let error = receive(&rig, other_key, resumable("tank/e@a")).expect_err("it has another key");
+    assert!(error.kind() == ErrorKind::NotSupported && error.message().contains("encryption key does not match existing key"), "{error}");
+    rig.sync();
+    for dataset in ["tank/e", "tank/p"] {
+        rig.pool().engine().dsl.receiving().abort_receive(dataset).expect("it is given up");
+    }
+    rig.judge("of the other kind");
+}
+
+/// Where a log block lies that nobody has written.
+const LOG_AT: u64 = 128 << 20;
+
+/// Gives an encrypted dataset the header of a log of one block, which was never written. `claimed`: by an import after which the block is allocated; else it
+/// was allocated in a group that is not on disk.
+fn give_empty_log(rig: &Rig, dataset: &str, claimed: bool) {
+    let engine = rig.pool().engine();
+    let objset = engine.dsl.objset(&engine.dsl.open_dataset(dataset).expect("the dataset")).expect("its objects");
+    let txg = engine.context.groups.open_txg();
+    let mut pointer = DataPointer::new(&[Dva::new(0, LOG_AT, 4096)], ObjectType::INTENT_LOG, 0, if claimed { txg } else { txg + 8 });
+    (pointer.logical_size, pointer.physical_size) = (4096, 4096);
+    (pointer.checksum_algorithm, pointer.checksum) = (ChecksumAlgorithm::Zilog2, [1, 2, objset.dataset(), 1]);
+    let mut header = LogHeader::new_zeroed();
+    header.log = pointer.encode();
+    if claimed {
+        header.claim_txg = txg.into();
+        header.claim_block_sequence = 1.into();
+    }
+    let mut bytes = [0; ZIL_HEADER_BYTES];
+    bytes.copy_from_slice(header.as_bytes());
+    let change = engine.dsl.queue_task(move |dsl, tx| {
+        if claimed {
+            dsl.meta.context.io.allocator().claim(Dva::new(0, LOG_AT, 4096), tx.txg())?;
+        }
+        objset.set_zil_header(tx, bytes);
+        Ok(())
+    });
+    change.expect("a task");
+    rig.sync();
+    rig.sync();
+}
+
+/// The header of an encrypted dataset led to a block of a group that was not on disk. It was neither claimed nor forgotten: others got its space, and whoever
+/// claimed the log later, or destroyed the dataset, took it from them.
+#[test]
+fn a_log_block_of_a_lost_group_is_forgotten() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    give_empty_log(&rig, "tank/e", false);
+    let first_block = |rig: &Rig| {
+        let dsl = &rig.pool().engine().dsl;
+        header_first_block(&dsl.objset(&dsl.open_dataset("tank/e").expect("the dataset")).expect("its objects").zil_header())
+    };
+    assert!(first_block(&rig).is_some());
+    rig.crash();
+    rig.import();
+    rig.sync();
+    assert_eq!(first_block(&rig), None);
+    rig.judge("a log block of a lost group");
+}
+
+/// An import looks at all logs that are open. The dataset whose log it had seen to be claimed and empty was destroyed without the block of that.
+#[test]
+fn a_claimed_empty_log_goes_with_its_dataset() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    give_empty_log(&rig, "tank/e", true);
+    let dsl = rig.pool().engine().dsl.clone();
+    let refusals = dsl.snapshot_verbs().destroy_snapshots(vec!["tank/e@a".to_owned()], false).expect("the snapshot goes");
+    assert!(refusals.is_empty(), "{refusals:?}");
+    let needs_replay = Zil::of(&dsl.objset(&dsl.open_dataset("tank/e").expect("the dataset")).expect("its objects")).needs_replay();
+    assert!(!needs_replay);
+    dsl.destroy_dataset("tank/e").expect("the dataset goes");
+    drop(dsl);
+    rig.judge("a claimed log without records");
+}
+
+/// A file of several blocks was removed, and another one with smaller blocks got its number: the next stream could not be received on top of the old file.
+#[test]
+fn a_reused_object_number_gets_blocks_of_another_size() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    let mut records = stream_records(&streams.read("raw-incr"));
+    let is_written = |object: u64| records.iter().any(|(record, _)| matches!(&record.body, RecordBody::Write(write) if write.object == object));
+    let old = records.iter().position(|(record, _)| match &record.body {
+        RecordBody::Object(object) => object.object_type == FILE && object.last_block > 0 && !is_written(object.object),
+        _ => false,
+    });
+    let at = old.expect("a file of several blocks that did not change");
+    let RecordBody::Object(file) = &mut records[at].0.body else { unreachable!("found above") };
+    assert!(file.block_bytes > 65536, "{file:?}");
+    (file.block_bytes, file.last_block) = (65536, 0);
+    let (object, to_guid) = (file.object, file.to_guid);
+    // Compression 2 is none.
+    let write = Write { object, object_type: FILE, logical_bytes: 65536, compression: 2, compressed_bytes: 65536, to_guid, ..Write::zeroed() };
+    records.insert(at + 1, (record(RecordBody::Write(write)), vec![7; 65536]));
+    receive(&rig, encode_stream(&records), target("tank/e@b")).expect("the number is used again");
+    let dsl = rig.pool().engine().dsl.clone();
+    let info = dsl.objset(&dsl.open_dataset("tank/e@b").expect("the snapshot")).expect("its objects").hold(object).expect("the new file").info();
+    assert_eq!((info.block_bytes, info.max_block), (65536, 0));
+    drop(dsl);
+    rig.judge("a reused object number");
 }

@@ -149,6 +149,8 @@ fn raw_streams_that_do_not_fit_are_refused() {
     to.refused("zfs receive -F tank/plain", &to.golden("raw"), destroys);
     to.refused("zfs receive tank/src", &to.golden("raw-incr"), "does not\nmatch incremental source");
     to.refused("zfs receive -F tank/e", &to.golden("incr-a-b"), "inherited key must be loaded");
+    // Below it, what is sent plain was stored as it is, though the parent's key was to encrypt it.
+    to.refused("zfs receive -u tank/e/plain", &to.golden("full"), "inherited key must be loaded");
     assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name"), "tank/e@a\ntank/src@a\n");
     for (change, refusal) in [(flip as fn(&mut [u8]), "IV set guid mismatch."), (|guid| guid.fill(0), "IV set guid missing.")] {
         let path = to.directory.path().join("other");
@@ -156,6 +158,8 @@ fn raw_streams_that_do_not_fit_are_refused() {
         to.refused("zfs receive tank/e", &path, refusal);
     }
     to.received("zfs receive tank/e", &to.golden("raw-incr"));
+    to.received("zfs receive -u -o encryption=off tank/e/plain", &to.golden("full"));
+    assert_eq!(to.rig.ok("zfs get -Ho value encryption tank/e/plain"), "off\n");
     to.finish();
 }
 

@@ -158,11 +158,12 @@ fn is_free(io: &BlockIo, dataset: u64, pointer: &BlkPtr) -> bool {
     spaces.into_iter().any(|space| io.allocator().is_free(space).unwrap_or(false))
 }
 
-/// Refuses a log of an encrypted object set that has something to replay: claiming it takes the key.
+/// Refuses a log of an encrypted object set that has something to replay: claiming it takes the key. A first block that was never written and that the
+/// space maps do not have is forgotten in `txg`, the first group of this import: others will get its space. `first` is the first group that is not on disk.
 ///
 /// # Errors
 /// There is something, or the log cannot be read.
-pub fn refuse_encrypted(objset: &Objset) -> Result<()> {
+pub fn claim_encrypted(objset: &Objset, first: Txg, txg: Txg) -> Result<()> {
     let header = header_of(objset);
     let mut written = header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED != 0;
     walk(&objset.context().io, objset.dataset(), &header, Extent::Whole, &mut |block: LogBlock<'_>| {
@@ -171,6 +172,10 @@ pub fn refuse_encrypted(objset: &Objset) -> Result<()> {
     })?;
     if written {
         bail!(Unsupported, "dataset {} is encrypted and has an intent log that was not replayed; import the pool with -o readonly=on", objset.name());
+    }
+    let is_unclaimed = header.claim_txg.get() == 0 && !header.log.is_hole();
+    if is_unclaimed && (header.log.birth() >= first || is_free(&objset.context().io, objset.dataset(), &header.log)) {
+        Zil::of(objset).forget_claimed(Vec::new(), txg);
     }
     Ok(())
 }

@@ -408,6 +408,11 @@ impl ObjsetLog for Zil {
 
     fn destroy(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         let mut chain = self.chain.lock();
+        // Nothing of a claimed log is to be replayed here: it has its first block alone, which is not among those of the chain.
+        let claimed = if chain.is_claimed() { chain.header.log } else { BlkPtr::ZERO };
+        if !claimed.is_hole() {
+            tx.free(&claimed);
+        }
         (chain.header, chain.leaving) = (empty_header(), None);
         for block in std::mem::take(&mut chain.blocks) {
             tx.free(&block.pointer);

@@ -44,7 +44,7 @@ mod replay;
 mod soon;
 mod walk;
 
-pub use claim::{claim, claimed_blocks, give_up_later, refuse_encrypted};
+pub use claim::{claim, claim_encrypted, claimed_blocks, give_up_later};
 pub use commit::fill::{LogSource, PlacedBlock, Placing, WantedWrite};
 pub use log::Zil;
 pub(crate) use log::header_of;

@@ -55,6 +55,8 @@ pub const PERMISSIONS: [&str; 33] = [
     "projectobjused",
     "projectobjquota",
 ];
+/// A permission to send raw that counts for encrypted datasets only.
+pub(crate) const SEND_ENCRYPTED: &str = "send:encrypted";
 /// What may be granted, and is not listed there.
 const UNLISTED: [&str; 1] = ["receive:append"];
 
@@ -243,7 +245,7 @@ pub fn needs(request: &Request) -> Need {
         Request::DatasetCreate(create) => Need::All(created(create)),
         Request::DatasetDestroy(destroy) => Need::All(destroyed(destroy)),
         Request::SnapshotsCreate(create) => Need::All(create.names.iter().flat_map(|name| on(head_of(name), &["snapshot"])).collect()),
-        Request::StreamSend(send) if send.raw => Need::All(on(&send.snapshot, &["send|send:raw"])),
+        Request::StreamSend(send) if send.raw => Need::All(on(&send.snapshot, &["send|send:raw|send:encrypted"])),
         Request::SnapshotsDestroy(destroy) => Need::All(destroy.names.iter().flat_map(|name| on(name, &["mount", "destroy"])).collect()),
         Request::SnapshotsHold(held) => Need::All(held.names.iter().flat_map(|name| on(name, &["hold"])).collect()),
         Request::SnapshotsRelease(held) => Need::All(held.names.iter().flat_map(|name| on(name, &["release"])).collect()),
@@ -270,7 +272,7 @@ pub fn needs(request: &Request) -> Need {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{DatasetInherit, DatasetPromote, DatasetRename, DatasetSet};
+    use crate::control::{DatasetInherit, DatasetPromote, DatasetRename, DatasetSet, StreamSend};
 
     fn asked(request: &Request) -> String {
         let Need::All(all) = needs(request) else { panic!("{:?}", needs(request)) };
@@ -302,6 +304,8 @@ mod tests {
         assert_eq!(asked(&Request::DatasetPromote(promote)), "promote p/c, mount p/c, promote origin of p/c");
         let receive = StreamReceive { dataset: "p/r".into(), force: true, settings: vec![Setting::new("compression", 15u64)], ..StreamReceive::default() };
         assert_eq!(asked(&Request::StreamReceive(receive)), "receive target p/r, mount target p/r, create target p/r, compression new p/r");
+        let send = StreamSend { snapshot: "p/a@s".into(), raw: true, ..StreamSend::default() };
+        assert_eq!(asked(&Request::StreamSend(send)), "send|send:raw|send:encrypted p/a@s");
         let inherit = DatasetInherit { name: "p".into(), property: "mountpoint".into(), received: false };
         assert_eq!(asked(&Request::DatasetInherit(inherit)), "mountpoint p");
     }

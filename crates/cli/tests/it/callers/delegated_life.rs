@@ -71,6 +71,22 @@ fn each_verb_needs_its_grant() {
     shared.rig.zdb(&["a.img"]);
 }
 
+/// The grant was asked for by nothing: nobody could send by it.
+#[test]
+fn one_grant_is_for_encrypted_datasets() {
+    let Some(shared) = shared() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let Some(streams) = crate::stream::golden(directory.path()) else { return };
+    done(&shared, 0, &format!("zfs receive -u tank/home/e <{}/raw.zfs", streams.display()));
+    shared.rig.ok("zfs snapshot tank/home/a@a");
+    refused(&shared, OWNER, "zfs send -w tank/home/e@a >/dev/null");
+    shared.rig.ok(&format!("zfs allow -u {OWNER} send:encrypted tank/home"));
+    done(&shared, OWNER, "zfs send -w tank/home/e@a >/dev/null");
+    refused(&shared, OWNER, "zfs send -w tank/home/a@a >/dev/null");
+    shared.rig.ok("zpool export tank");
+    shared.rig.zdb(&["a.img"]);
+}
+
 #[test]
 fn a_stream_is_received_by_those_who_may_above_it() {
     let Some(shared) = shared() else { return };

@@ -55,11 +55,14 @@ impl Dnode {
     /// Replaces a block by one that is stored as it comes.
     ///
     /// # Errors
-    /// The object was freed, or an indirect block above the block cannot be read.
+    /// The object was freed, or an indirect block above the block cannot be read; `Corrupt`: the object set is not encrypted.
     ///
     /// # Panics
     /// If it is not one block long.
     pub fn write_raw(self: &Arc<Self>, tx: &Tx, block: u64, data: Vec<u8>, raw: RawBlock) -> Result<()> {
+        if !self.objset.settings.load().is_encrypted {
+            bail!(Corrupt, "object {}: what is encrypted cannot be stored in a dataset that is not", self.object);
+        }
         assert_eq!(raw.logical_bytes, self.block_bytes(), "object {}: not a whole block", self.object);
         self.put_version(tx, block, Contents::Raw(Arc::new(RawContents { data: Arc::new(data), block: raw })))
     }

@@ -73,6 +73,8 @@ pub(in crate::dmu) struct State {
     pub(in crate::dmu) spill: Option<Arc<Vec<u8>>>,
     /// `spill` tells the truth; otherwise the spill block is on disk.
     pub(in crate::dmu) spill_known: bool,
+    /// The last spill block was given as it is stored, whether it is on disk yet or not.
+    pub(in crate::dmu) has_raw_spill: bool,
     pub(in crate::dmu) freed: bool,
     pub(in crate::dmu) dirty: [Option<Box<DnodeDirty>>; TXG_SIZE],
     /// Ranges freed by each group, until its tree is installed.
@@ -236,6 +238,7 @@ impl Dnode {
                 header,
                 spill: None,
                 spill_known: on_disk.spill.is_none(),
+                has_raw_spill: false,
                 freed: false,
                 dirty: Default::default(),
                 frees: Default::default(),
@@ -472,7 +475,14 @@ impl Dnode {
     /// Whether there is a spill block.
     pub fn has_spill(&self) -> bool {
         let state = self.state.read();
-        if state.spill_known { state.spill.is_some() } else { self.disk.read().spill.is_some() }
+        if state.spill_known { state.spill.is_some() } else { state.has_raw_spill || self.disk.read().spill.is_some() }
+    }
+
+    /// Whether the pointer to a spill block fits beside the bonus, and what stands behind that.
+    pub fn has_room_for_spill(&self) -> bool {
+        let state = self.state.read();
+        let rest = state.header.bonus_rest.as_ref().map_or(0, |rest| rest.len());
+        state.header.bonus.len() + rest + disk::BLKPTR_BYTES <= self.bonus_bytes_max
     }
 
     /// Writes or removes the spill block. Its length must be a multiple of 512.
@@ -482,7 +492,7 @@ impl Dnode {
         let data = data.map(Arc::new);
         let mut state = self.state.write();
         state.spill = data.clone();
-        state.spill_known = true;
+        (state.spill_known, state.has_raw_spill) = (true, false);
         let dirty = self.dirty(&mut state, tx);
         dirty.raw_spill = None;
         let is_first = dirty.spill.replace(data).is_none();
@@ -497,7 +507,7 @@ impl Dnode {
     pub fn set_raw_spill(self: &Arc<Self>, tx: &Tx, data: Vec<u8>, raw: RawBlock) {
         self.set_spill(tx, Some(data));
         let mut state = self.state.write();
-        (state.spill, state.spill_known) = (None, false);
+        (state.spill, state.spill_known, state.has_raw_spill) = (None, false, true);
         self.dirty(&mut state, tx).raw_spill = Some(raw);
     }
 

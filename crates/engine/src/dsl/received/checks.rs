@@ -6,13 +6,14 @@ use ondisk::dsl::{crypto_field, dataset_field as field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
-use ondisk::stream::{BEGIN_FLAG_CLONE, BEGIN_FLAG_FREE_RECORDS, HEADER_SUBSTREAM, StreamFeatures};
+use ondisk::stream::{BEGIN_FLAG_CLONE, BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, HEADER_SUBSTREAM, StreamFeatures};
 
 use super::target::{ReceiveTarget, StreamHead};
 use super::RECEIVED_BELOW;
 use crate::dsl::counts::{Limited, check_limits};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
+use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::dsl::tree::create_sync::check_new_name;
 use crate::dsl::tree::dir::Dir;
 use crate::dsl::tree::names::DatasetName;
@@ -46,6 +47,7 @@ const NEEDED: [(StreamFeatures, Feature); 9] = [
 #[doc(alias = "dmu_recv_begin_check")]
 pub(super) fn check_begin(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result<Place> {
     check_stream(parts, target, head)?;
+    check_raw(head)?;
     if head.is_resuming() {
         return check_resume(parts, target, head);
     }
@@ -92,6 +94,21 @@ fn check_stream(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     Ok(())
 }
 
+/// What is sent raw says which objects have spill blocks, and has no contents in pointers: so OpenZFS asks.
+fn check_raw(head: &StreamHead) -> Result<()> {
+    let features = head.features();
+    if !features.contains(StreamFeatures::RAW) {
+        return Ok(());
+    }
+    if features.contains(StreamFeatures::EMBED_DATA) {
+        return Err(error!(Invalid, "the stream is encrypted, and embeds contents in pointers"));
+    }
+    if head.begin.flags & BEGIN_FLAG_SPILL_BLOCK == 0 {
+        return Err(error!(NotSupported, "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated."));
+    }
+    Ok(())
+}
+
 /// It is not in a file system that is there, nor is it being received.
 fn check_new(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result<Place> {
     let name = &target.dataset;
@@ -104,7 +121,13 @@ fn check_new(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Result
     let (parent, last) = check_new_name(parts, "receive", name)?;
     check_limits(parts, &parent, 1, Limited::FileSystems, None)?;
     check_limits(parts, &parent, 1, Limited::Snapshots, None)?;
-    let Some(origin) = &target.origin else { return Ok(Place::New { parent, name: last, origin: None }) };
+    let Some(origin) = &target.origin else {
+        // It would be encrypted with the key of what is above it.
+        if parent.crypto_key != 0 && !head.features().contains(StreamFeatures::RAW) && !target.stays_plain {
+            return Err(error!(KeyNotLoaded, "inherited key must be loaded"));
+        }
+        return Ok(Place::New { parent, name: last, origin: None });
+    };
     let origin = parts.tree.dataset_by_name(origin)?;
     if !origin.is_snapshot {
         return Err(error!(Invalid, "'{}' is no snapshot", origin.name()?));
@@ -211,18 +234,9 @@ fn check_vectors(parts: &Parts, head: &StreamHead, before: &Arc<Dataset>) -> Res
     let Some(key) = head.key()? else {
         return if own == 0 { Ok(()) } else { Err(error!(KeyNotLoaded, "inherited key must be loaded")) };
     };
-    if own == 0 {
-        return Err(error!(NotSupported, "'{}' is not encrypted, and the stream is", before.name()?));
-    }
-    if mos.zap_u64(own, crypto_field::GUID)? != Some(key.guid) {
-        return Err(error!(NotSupported, "encryption key does not match existing key"));
-    }
+    check_key(parts, &key, before)?;
     let has_fields = mos.info(before.object)?.object_type == ObjectType::ZAP_METADATA;
     let ours = if has_fields { mos.zap_u64(before.object, field::IVSET_GUID)?.unwrap_or(0) } else { 0 };
-    let dnodes = before.objset()?.meta().info();
-    if key.head.levels < dnodes.levels || key.head.indirect_shift != dnodes.indirect_shift {
-        return Err(error!(Invalid, "the dnodes of the stream are in a tree of another shape than those of '{}'", before.name()?));
-    }
     if key.from_ivset_guid == 0 || ours == 0 {
         return Err(error!(NotSupported, "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER."));
     }
@@ -231,6 +245,22 @@ fn check_vectors(parts: &Parts, head: &StreamHead, before: &Arc<Dataset>) -> Res
             NotSupported,
             "IV set guid mismatch. See the 'zfs receive' man page section\n discussing the limitations of raw encrypted send streams."
         ));
+    }
+    Ok(())
+}
+
+/// What is there is encrypted with the master key of the stream, and its dnodes are in a tree that can become that of the stream.
+fn check_key(parts: &Parts, key: &WrappedKey, before: &Arc<Dataset>) -> Result<()> {
+    let own = before.dir.crypto_key;
+    if own == 0 {
+        return Err(error!(NotSupported, "'{}' is not encrypted, and the stream is", before.name()?));
+    }
+    if parts.meta.mos.zap_u64(own, crypto_field::GUID)? != Some(key.guid) {
+        return Err(error!(NotSupported, "encryption key does not match existing key"));
+    }
+    let dnodes = before.objset()?.meta().info();
+    if key.head.levels < dnodes.levels || key.head.indirect_shift != dnodes.indirect_shift {
+        return Err(error!(Invalid, "the dnodes of the stream are in a tree of another shape than those of '{}'", before.name()?));
     }
     Ok(())
 }
@@ -269,7 +299,7 @@ fn check_resume(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     let is_new = below.is_none();
     let dataset = match below {
         Some(below) => parts.tree.dataset(below.phys().head_dataset.get())?,
-        None => base,
+        None => base.clone(),
     };
     if !is_new && head.is_full() && !target.force {
         return Err(error!(Exists, "Resuming recv on existing destination without force"));
@@ -295,6 +325,17 @@ fn check_resume(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     if place != (number(field::RESUME_OBJECT)?, number(field::RESUME_OFFSET)?) {
         return Err(mismatch("it goes on at another place"));
     }
+    let key = head.key()?;
+    if key.is_some() != (dataset.dir.crypto_key != 0) {
+        return Err(mismatch("one of the two was sent raw, the other was not"));
+    }
+    if let Some(key) = &key {
+        check_key(parts, key, &dataset)?;
+    }
+    // Where the receive began at a newer one without changes, this one may be gone.
+    if let Some(from) = snapshot_resumed_from(parts, head, &base, &dataset)? {
+        check_vectors(parts, head, &from)?;
+    }
     if head.features().contains(StreamFeatures::REDACTED) {
         let ours = mos.zap_get(dataset.object, Feature::RedactedDatasets.guid())?.map(|value| value.to_u64s());
         if ours.as_deref() != head.redact_snapshots() {
@@ -303,4 +344,12 @@ fn check_resume(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     }
     check_large_blocks(head, &dataset)?;
     Ok(Place::Resumed { dataset, is_new })
+}
+
+/// The snapshot that the stream which goes on is incremental from.
+fn snapshot_resumed_from(parts: &Parts, head: &StreamHead, base: &Arc<Dataset>, dataset: &Arc<Dataset>) -> Result<Option<Arc<Dataset>>> {
+    if head.is_full() {
+        return Ok(None);
+    }
+    if base.object == dataset.object { Ok(dataset.prev()) } else { snapshot_with_guid(parts, base, head.begin.from_guid) }
 }

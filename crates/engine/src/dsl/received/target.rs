@@ -73,6 +73,8 @@ pub struct ReceiveTarget {
     pub inherits_key: bool,
     /// The property `keylocation` of what is sent raw and new, if it has a key of its own.
     pub key_location: Option<String>,
+    /// What is sent plain and new stays so, below what is encrypted too (`encryption=off`).
+    pub stays_plain: bool,
 }
 
 /// A dataset that is being received into.

@@ -67,6 +67,9 @@ impl<'a> Applier<'a> {
 
     /// Applies records in their order.
     pub(super) fn apply_all(&mut self, items: Vec<Item>) -> Result<()> {
+        if self.is_raw != self.objset.is_locked() {
+            return Err(error!(Corrupt, "{}: what was sent raw goes into encrypted datasets, and nothing else does", self.objset.name()));
+        }
         let mut items = VecDeque::from(items);
         let membership = Membership::single(self.objset.clone());
         while let Some(first) = items.front() {

@@ -130,6 +130,7 @@ impl Applier<'_> {
         let pointer = pointer.encode();
         let data = self.objset.context().io.read(&pointer, &Bookmark { objset: dnode.dataset(), object, level: 0, block: 0 })?;
         if is_spill {
+            check_room_for_spill(&dnode)?;
             dnode.set_spill(tx, Some(data.to_vec()));
             return Ok(());
         }
@@ -173,6 +174,7 @@ impl Applier<'_> {
         if self.is_swapped {
             swap_block(ObjectType::SA, 0, &mut data);
         }
+        check_room_for_spill(&dnode)?;
         dnode.set_spill(tx, Some(data));
         Ok(())
     }
@@ -181,6 +183,14 @@ impl Applier<'_> {
 pub(super) fn check_range(offset: u64, bytes: u64) -> Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(512) || bytes > BLOCK_BYTES_MAX || offset.checked_add(bytes).is_none_or(|end| end > OBJECT_BYTES_MAX) {
         bail!(Corrupt, "{bytes} bytes at byte {offset} cannot be those of a block");
+    }
+    Ok(())
+}
+
+/// A dnode whose bonus takes all of its room could not be written with a spill block.
+pub(super) fn check_room_for_spill(dnode: &Dnode) -> Result<()> {
+    if !dnode.has_room_for_spill() {
+        bail!(Corrupt, "object {}: its bonus leaves no room for a spill block", dnode.object());
     }
     Ok(())
 }

@@ -83,6 +83,10 @@ impl Applier<'_> {
         } else if !bonus.is_empty() {
             dnode.set_bonus(tx, bonus);
         }
+        if dnode.has_spill() && !dnode.has_room_for_spill() {
+            // The record does not say that there is a spill block: if there is one, it comes again.
+            dnode.set_spill(tx, None);
+        }
         self.held = Some(dnode);
         Ok(Outcome::Done)
     }
@@ -117,6 +121,10 @@ impl Applier<'_> {
             bail!(Corrupt, "object {object} has no type");
         }
         let spec = DnodeSpec { slots, ..spec.with_bonus(object_type(record.bonus_type, "a bonus")?, bonus_bytes as usize) };
+        let room = disk::Dnode::bonus_bytes_max(slots.into(), spec.pointer_count());
+        if record.flags & FLAG_OBJECT_SPILL != 0 && spec.bonus_length + disk::BLKPTR_BYTES > room {
+            bail!(Corrupt, "object {object}: a bonus of {bonus_bytes} bytes leaves no room for a spill block");
+        }
         self.check_tree(record, &spec)?;
         Ok(if self.is_raw { spec.with_indirect_shift(record.indirect_shift) } else { spec })
     }

@@ -12,7 +12,7 @@ use ondisk::dnode as disk;
 use ondisk::stream::{FLAG_OBJECT_SPILL, FLAG_RAW_BYTESWAP, FLAG_SPILL_UNMODIFIED, Object, ObjectRange, Spill, Write};
 
 use super::apply::Applier;
-use super::contents::{SPILL_BYTES_MAX, check_range};
+use super::contents::{SPILL_BYTES_MAX, check_range, check_room_for_spill};
 use super::objects::Existing;
 use crate::bail;
 use crate::dmu::{Dnode, DnodeSpec, Tx};
@@ -80,6 +80,8 @@ impl Applier<'_> {
         }
         if spec.block_bytes != info.block_bytes || info.indirect_shift != record.indirect_shift {
             dnode.free_range(tx, 0, u64::MAX)?;
+            // What is encrypted keeps its end when its blocks are freed, and with several blocks it could not get blocks of another size.
+            dnode.set_tree_shape(tx, 1, 0)?;
         }
         Ok(Existing::Becomes(spec.block_bytes))
     }
@@ -119,6 +121,7 @@ impl Applier<'_> {
         }
         let raw = raw_block((logical_bytes, compressed_bytes), compression, flags, (salt, iv, mac), payload)?;
         let dnode = self.hold(object)?;
+        check_room_for_spill(&dnode)?;
         dnode.set_raw_spill(tx, std::mem::take(payload), raw);
         Ok(())
     }

@@ -92,6 +92,10 @@ pub(super) fn redaction_snapshots(dataset: &Dataset, dsl: &Dsl) -> Result<Option
 
 /// What a receiver needs to keep what is encrypted: the key that is wrapped, and the shape of the meta-dnode.
 pub(super) fn key_data(dsl: &Dsl, dataset: &Dataset, objset: &Objset, from_ivset_guid: u64) -> Result<NvList> {
+    let at = crate::zio::Bookmark { objset: dataset.object, object: 0, level: -1, block: 0 };
+    let phys = DiskObjset::decode(&objset.context().cache.read(&objset.pointer(), &at)?)?;
+    // A receive wraps the key anew, and the parts of two are no key.
+    let _names = dsl.lock_names();
     let mos = &dsl.meta.mos;
     let missing = |what: &str| error!(Corrupt, "{}: its encryption key has no {what}", dataset.dir.full_name());
     let key = mos.zap_u64(dataset.dir.object, dir_field::CRYPTO_KEY)?.ok_or_else(|| missing("object"))?;
@@ -108,8 +112,6 @@ pub(super) fn key_data(dsl: &Dsl, dataset: &Dataset, objset: &Objset, from_ivset
     let root_key = mos.zap_u64(root.object, dir_field::CRYPTO_KEY)?.ok_or_else(|| missing("root"))?;
     let format = number(root_key, "keyformat")?;
     let of_passphrase = |name: &'static str| if format == FORMAT_PASSPHRASE { number(root_key, name) } else { Ok(0) };
-    let at = crate::zio::Bookmark { objset: dataset.object, object: 0, level: -1, block: 0 };
-    let phys = DiskObjset::decode(&objset.context().cache.read(&objset.pointer(), &at)?)?;
     let mut list = NvList::new();
     list.set("DSL_CRYPTO_SUITE", number(key, crypto_field::SUITE)?);
     list.set("DSL_CRYPTO_GUID", number(key, crypto_field::GUID)?);

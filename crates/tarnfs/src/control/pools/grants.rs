@@ -8,12 +8,13 @@
 //! # Path
 //! `Backend::admit`, the daemon's `.zfs/snapshot` → here → `engine::dsl`
 
+use engine::dsl::Dsl;
 use engine::error::{ErrorKind, Result};
 
 use super::{Caller, Failure, FailureKind};
 use crate::Pool;
 use crate::control::Request;
-use crate::control::permission::{Asked, Need, Of, needs};
+use crate::control::permission::{Asked, Need, Of, SEND_ENCRYPTED, needs};
 
 /// The pool's property that makes grants count.
 const DELEGATION: &str = "delegation";
@@ -54,7 +55,7 @@ fn is_granted(pool: &Pool, caller: &Caller, Asked { permission, of }: &Asked) ->
         permission.split('|').try_fold(false, |so_far, permission| Ok::<_, crate::Error>(so_far || granted(permission)?))
     };
     let granted = match of {
-        Of::Dataset(name) => any(&|permission| dsl.is_granted(who, name, permission)),
+        Of::Dataset(name) => any(&|permission| Ok((permission != SEND_ENCRYPTED || is_encrypted(dsl, name)) && dsl.is_granted(who, name, permission)?)),
         // What a stream is received into may be there: then what creators get does not count.
         Of::Target(name) | Of::New(name) if dsl.open_dataset(name).is_ok() => any(&|permission| dsl.is_granted(who, name, permission)),
         Of::New(name) => {
@@ -74,6 +75,10 @@ fn is_granted(pool: &Pool, caller: &Caller, Asked { permission, of }: &Asked) ->
         }
     };
     granted.map_err(|error| Failure::about_dataset(&error))
+}
+
+fn is_encrypted(dsl: &Dsl, name: &str) -> bool {
+    dsl.open_dataset(name).is_ok_and(|dataset| dataset.dir.crypto_key != 0)
 }
 
 /// The nearest file system above a name that is there, and whether that is its parent.

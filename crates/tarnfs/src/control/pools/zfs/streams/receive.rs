@@ -79,7 +79,7 @@ fn types_of(begin: &[u8]) -> DatasetTypes {
 
 fn run(pool: &Arc<Pool>, receive: StreamReceive, mut properties: ReceivedProperties, descriptor: Descriptor) -> Result<Streamed, Failure> {
     let dsl = pool.engine().dsl.clone();
-    let StreamReceive { dataset, snapshot, origin, begin, force, resumable, heal, of_snapshot, inherits_key, key_location, .. } = receive;
+    let StreamReceive { dataset, snapshot, origin, begin, force, resumable, heal, of_snapshot, inherits_key, key_location, settings, .. } = receive;
     let watch = descriptor.watch().clone();
     let input = Cursor::new(begin).chain(descriptor);
     let receiving = Receiving::open(StreamReader::new(input), Progress::default()).map_err(|error| failure(&error))?;
@@ -88,7 +88,9 @@ fn run(pool: &Arc<Pool>, receive: StreamReceive, mut properties: ReceivedPropert
         return Ok(Streamed::Over(Reply::Received(Received { bytes: watch.progress().bytes, refused: Vec::new() })));
     }
     let name = dataset.clone();
-    let target = ReceiveTarget { dataset: dataset.clone(), snapshot: snapshot.clone(), origin, force, resumable, inherits_key, key_location };
+    // No other value is let in.
+    let stays_plain = settings.iter().any(|setting| setting.name == "encryption");
+    let target = ReceiveTarget { dataset: dataset.clone(), snapshot: snapshot.clone(), origin, force, resumable, inherits_key, key_location, stays_plain };
     let (_, finished) = receiving.receive(&dsl, target, |dsl, is_new| properties.set_first(dsl, &name, is_new));
     let finished = match finished {
         Ok(finished) => finished,
