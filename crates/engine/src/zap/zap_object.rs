@@ -676,7 +676,7 @@ impl Zap {
         self.remove(tx, int_name(number))
     }
 
-    /// Adds `change` to the value of `name`; a value of 0 is an entry that is not there.
+    /// Adds `change` to the value of `name`; a value of 0 is an entry that is not there, and no sum is below 0.
     ///
     /// # Errors
     /// See [`Zap::add`].
@@ -686,7 +686,9 @@ impl Zap {
             return Ok(());
         }
         let value = self.lookup_u64(name)?;
-        match (value, value.unwrap_or(0).wrapping_add_signed(change)) {
+        // Other programs let sums fall below 0: such a value is a negative number.
+        let sum = (value.unwrap_or(0) as i64).saturating_add(change).max(0) as u64;
+        match (value, sum) {
             (Some(_), 0) => self.remove(tx, name),
             (None, 0) => Ok(()),
             (_, sum) => self.update_u64(tx, name, sum),
