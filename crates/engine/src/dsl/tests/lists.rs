@@ -115,3 +115,67 @@ fn snapshots_with_old_deadlists_are_not_destroyed() {
     }
     assert_eq!(rig.dsl().open_dataset("pool/a").unwrap().snapshots().unwrap().len(), 3);
 }
+
+/// The pointer to a block of an object of the MOS.
+fn block_of(rig: &Rig, object: u64, number: u64) -> BlkPtr {
+    let mut found = None;
+    let root = *rig.root.lock();
+    let walk = Traversal::new(&rig.context, 0, 0);
+    walk.run(&root, &mut |block| {
+        if (block.at.object, block.at.level, block.at.block) == (object, 0, number) {
+            found = Some(*block.pointer);
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    found.unwrap()
+}
+
+/// A list of which a block cannot be read: what was visited before that was free, and was still on the list, to be freed again when the pool was next opened.
+#[test]
+fn what_is_freed_of_a_damaged_list_is_not_on_it() {
+    use bpobj::Bpobj;
+    let rig = rig();
+    rig.create();
+    let frees = Mutex::new(Vec::new());
+    let tx = || SyncTx::new(&rig.context, rig.context.groups.open_txg(), 1, &frees);
+    let (top, long) = {
+        let (dsl, tx) = (rig.dsl(), tx());
+        let (top, long) = (Bpobj::create(&dsl.meta, &tx).unwrap(), Bpobj::create(&dsl.meta, &tx).unwrap());
+        top.append(&dsl.meta, &(0..5).map(|n| pointer(10 + n, 1)).collect::<Vec<_>>(), &tx).unwrap();
+        long.append(&dsl.meta, &(0..3000).map(|n| pointer(100 + n, 2)).collect::<Vec<_>>(), &tx).unwrap();
+        top.adopt(&dsl.meta, long, &tx).unwrap();
+        (top, long)
+    };
+    rig.next_txg();
+    let all = births(top, &rig.dsl().meta);
+    assert_eq!(all.len(), 3005);
+    rig.reopen();
+    let first = block_of(&rig, long.0, 0);
+    let good = rig.damage(&first);
+    let mut freed = Vec::new();
+    for _ in 0..2 {
+        let drained = top.drain(&rig.dsl().meta, &tx(), |bp, _| {
+            freed.push(bp.birth());
+            Ok(ControlFlow::Continue(()))
+        });
+        assert!(drained.unwrap_err().is_loss());
+        rig.next_txg();
+        rig.reopen();
+        assert_eq!(freed, all[..3005 - 1024]);
+        assert_eq!(top.space(&rig.dsl().meta).unwrap().used, 1024 * 1024);
+    }
+    rig.repair(&first, &good);
+    let dsl = rig.dsl();
+    let meta = &dsl.meta;
+    let drained = top.drain(meta, &tx(), |bp, _| {
+        freed.push(bp.birth());
+        Ok(ControlFlow::Continue(()))
+    });
+    assert!(drained.unwrap());
+    assert_eq!(freed, all);
+    assert_eq!(top.space(meta).unwrap(), Space::default());
+    top.destroy(meta, &tx()).unwrap();
+    rig.next_txg();
+    rig.check();
+}
