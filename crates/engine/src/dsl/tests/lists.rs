@@ -1,4 +1,4 @@
-//! Deadlists with many keys.
+//! Deadlists with many keys, and lists that cannot be read.
 
 use super::*;
 
@@ -178,4 +178,51 @@ fn what_is_freed_of_a_damaged_list_is_not_on_it() {
     top.destroy(meta, &tx()).unwrap();
     rig.next_txg();
     rig.check();
+}
+
+/// The livelist of a clone cannot be read. Each group in which the clone was written stopped the pool, though the clone needs no list.
+#[test]
+fn a_damaged_livelist_is_given_up() {
+    use deadlist::Deadlist;
+    use ondisk::dsl::dir_field::LIVELIST;
+    let rig = rig();
+    rig.create();
+    let random = |blocks: usize, seed: u64| {
+        let mut data = vec![0_u8; blocks * 4096];
+        ChaCha8Rng::seed_from_u64(seed).fill(&mut data[..]);
+        data
+    };
+    let data = random(600, 1);
+    let fill: Fill = Box::new(move |objset, tx| {
+        let spec = DnodeSpec::new(ObjectType::PLAIN_FILE_CONTENTS, 4096).with_bonus(ObjectType::SA, 64);
+        objset.allocate(tx, &spec)?.write(tx, 0, &data)
+    });
+    rig.with_syncs(|dsl| dsl.create_dataset(NewDataset { fill, ..new_dataset("pool/a") })).unwrap();
+    let new = crate::dsl::NewSnapshots { names: vec!["pool/a@1".into()], properties: Vec::new() };
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new)).unwrap().is_empty());
+    let clone = NewClone { name: "pool/b".into(), snapshot: "pool/a@1".into(), properties: Vec::new() };
+    rig.with_syncs(|dsl| dsl.clone_dataset(clone)).unwrap();
+    let write = |seed: u64| {
+        let dsl = rig.dsl();
+        let objset = dsl.objset(&dsl.open_dataset("pool/b").unwrap()).unwrap();
+        let member = Membership::single(objset.clone());
+        let tx = OpenTx::assign(&member, 1 << 20).unwrap();
+        objset.hold(1).unwrap().write(&tx, 0, &random(40, seed)).unwrap();
+        drop(tx);
+        rig.next_txg();
+    };
+    let livelist = || {
+        let dsl = rig.dsl();
+        let dir = dsl.open_dataset("pool/b").unwrap().dir.object;
+        dsl.meta.mos.zap_u64(dir, LIVELIST).unwrap()
+    };
+    write(2);
+    let list = livelist().unwrap();
+    let parts = Deadlist::open(&rig.dsl().meta, list).unwrap().lists(&rig.dsl().meta).unwrap();
+    rig.damage(&block_of(&rig, parts[0].0, 0));
+    write(3);
+    assert_eq!(livelist(), None);
+    assert_eq!(rig.dsl().meta.features.count(Feature::Livelist), Some(0));
+    write(4);
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/b")).unwrap();
 }
