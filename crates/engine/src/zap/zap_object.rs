@@ -296,7 +296,7 @@ impl Zap {
     /// # Errors
     /// `NoSpace`: too many of them have nearly the same hash.
     pub fn check_room_in_new<N: AsRef<[u8]>>(names: &[N], salt: u64, normalization: Normalization) -> Result<()> {
-        crowd::check_new(names, salt, normalization)
+        crowd::check_new(&crowd::of_words(names), salt, normalization)
     }
 
     /// Whether all these names, with a word each, would find room beside what is there. Room on the disk is another matter.
@@ -304,9 +304,17 @@ impl Zap {
     /// # Errors
     /// `NoSpace`: too many of them have nearly the same hash; the object cannot be read.
     pub fn check_room<N: AsRef<[u8]>>(&self, names: &[N]) -> Result<()> {
+        self.check_room_for(&crowd::of_words(names))
+    }
+
+    /// As [`Zap::check_room`], of names with values of so many bytes.
+    ///
+    /// # Errors
+    /// See [`Zap::check_room`].
+    pub fn check_room_for(&self, entries: &[(&[u8], usize)]) -> Result<()> {
         self.reading(|form, blocks| match form {
-            Form::Micro(micro) => crowd::check_micro(micro, names),
-            Form::Fat(fat) => crowd::check_fat(fat, blocks, names),
+            Form::Micro(micro) => crowd::check_micro(micro, entries),
+            Form::Fat(fat) => crowd::check_fat(fat, blocks, entries),
         })
     }
 

@@ -96,7 +96,8 @@ pub(crate) fn check_fits(name: &str, value: &PropertyValue) -> Result<()> {
 /// Whether all the changes make sense for the dataset called `name`.
 pub(in crate::dsl) fn check_properties(parts: &Parts, name: &str, changes: &[(String, PropertyChange)]) -> Result<()> {
     let dataset = parts.tree.dataset_by_name(name)?;
-    changes.iter().try_for_each(|(property, change)| dataset.check_property(property, change, changes))
+    changes.iter().try_for_each(|(property, change)| dataset.check_property(property, change, changes))?;
+    dataset.check_dictionary_has_room(changes)
 }
 
 /// Changes properties of the dataset called `name`. Checked before.
@@ -189,6 +190,29 @@ impl Dataset {
     /// The object with what is stored here; 0: nothing is.
     fn dictionary(&self) -> u64 {
         if self.is_snapshot { self.phys().props.get() } else { self.dir.phys().props.get() }
+    }
+
+    /// Whether what the changes put into it finds room.
+    fn check_dictionary_has_room(&self, changes: &[(String, PropertyChange)]) -> Result<()> {
+        let dictionary = self.dictionary();
+        if dictionary == 0 {
+            return Ok(());
+        }
+        let bytes = |value: &PropertyValue| match value {
+            PropertyValue::Number(_) => size_of::<u64>(),
+            PropertyValue::Text(text) => text.len() + 1,
+        };
+        let put: Vec<(String, usize)> = changes
+            .iter()
+            .filter_map(|(name, change)| match change {
+                PropertyChange::Set(value) => Some((name.clone(), bytes(value))),
+                PropertyChange::Receive(value) => Some((format!("{name}{RECEIVED}"), bytes(value))),
+                PropertyChange::Inherit => Some((format!("{name}{INHERIT}"), size_of::<u64>())),
+                PropertyChange::Revert | PropertyChange::Unreceive => None,
+            })
+            .collect();
+        let put: Vec<(&[u8], usize)> = put.iter().map(|(name, bytes)| (name.as_bytes(), *bytes)).collect();
+        self.meta().mos.zap(dictionary)?.check_room_for(&put)
     }
 
     /// The same, made if need be.

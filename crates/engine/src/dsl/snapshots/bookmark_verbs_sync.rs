@@ -102,6 +102,9 @@ impl NewBookmark {
         if find(parts, &head, short)?.is_some() {
             bail!(Exists, "{}: bookmark exists", self.name);
         }
+        if let Some(object) = object_of(parts, &head)? {
+            parts.meta.mos.zap(object)?.check_room_for(&[(short.as_bytes(), size_of::<BookmarkPhys>())])?;
+        }
         let (dir, txg) = if self.source.contains('@') {
             let snapshot = parts.tree.dataset_by_name(&self.source)?;
             if snapshot.features().contains(&Feature::RedactedDatasets) {

@@ -160,6 +160,7 @@ pub(in crate::dsl) fn check_snapshot(parts: &Parts, head: &Arc<Dataset>, name: &
     if head.snapshot_object(name)?.is_some() {
         return Err(cannot("create snapshot", &full(), "dataset already exists", ErrorKind::Exists));
     }
+    parts.meta.mos.zap_check_room(head.phys().snapshot_names.get(), name)?;
     // What a refreservation had paid for is the snapshot's from now on, and is reserved a second time.
     let limits = head.limits();
     let anew = limits.unique().min(limits.reserved());

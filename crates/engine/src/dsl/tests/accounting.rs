@@ -1,4 +1,4 @@
-//! What users, groups and projects have is counted, or is not: the pool does not stop for that.
+//! Ids and names that share a hash: a dictionary has no room for all of them. The pool does not stop for that.
 
 use std::collections::HashMap;
 
@@ -62,5 +62,26 @@ fn ids_of_one_hash_do_not_stop_the_pool() {
     rig.next_txg();
     let left = counted();
     assert!(left.is_empty(), "{left:x?}");
+    rig.check();
+}
+
+/// Who may set properties, hold snapshots, or make anything else that has a name, chooses the name. That there is no room for one more was found by the
+/// change itself, in the sync thread.
+#[test]
+fn names_of_one_hash_are_refused() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let ids = ids_of_one_hash(300);
+    let set = |ids: &[u64]| {
+        let value = || PropertyChange::Set(PropertyValue::Text("1".into()));
+        let changes: Vec<_> = ids.iter().map(|id| (format!("a:{id:x}"), value())).collect();
+        rig.with_syncs(|dsl| dsl.set_properties("pool/a", changes))
+    };
+    set(&ids[..100]).unwrap();
+    set(&ids[100..200]).unwrap();
+    assert_eq!(set(&ids[200..]).unwrap_err().kind(), ErrorKind::NoSpace);
+    // What is there can be changed.
+    set(&ids[..100]).unwrap();
     rig.check();
 }

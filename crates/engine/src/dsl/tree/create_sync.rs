@@ -301,6 +301,7 @@ pub(in crate::dsl) fn check_new_name(parts: &Parts, verb: &str, name: &str) -> R
     if parts.tree.find_child(&parent, last)?.is_some() {
         return Err(cannot(verb, name, "dataset already exists", ErrorKind::Exists));
     }
+    parts.meta.mos.zap_check_room(parent.phys().child_dirs.get(), last)?;
     let is_file_system = match parent.phys().head_dataset.get() {
         0 => false,
         head => parts.tree.dataset(head)?.objset_type()? == ObjsetType::FileSystem,
