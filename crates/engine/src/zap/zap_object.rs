@@ -296,7 +296,15 @@ impl Zap {
     /// # Errors
     /// `NoSpace`: too many of them have nearly the same hash.
     pub fn check_room_in_new<N: AsRef<[u8]>>(names: &[N], salt: u64, normalization: Normalization) -> Result<()> {
-        crowd::check_new(&crowd::of_words(names), salt, normalization)
+        Self::check_room_in_new_for(&crowd::of_words(names), salt, normalization)
+    }
+
+    /// As [`Zap::check_room_in_new`], of names with values of so many bytes.
+    ///
+    /// # Errors
+    /// See [`Zap::check_room_in_new`].
+    pub fn check_room_in_new_for(entries: &[(&[u8], usize)], salt: u64, normalization: Normalization) -> Result<()> {
+        crowd::check_new(entries, salt, normalization)
     }
 
     /// Whether all these names, with a word each, would find room beside what is there. Room on the disk is another matter.

@@ -6,10 +6,10 @@ use super::*;
 use crate::dmu::USED_BY_PROJECT;
 use crate::zap::Zap;
 
-/// Ids of eight digits whose names, and those with the same prefix, share the upper 16 bits of their hashes, whatever the salt is: the hash of
+/// Ids whose names of eight digits, and those with the same prefix, share the upper 16 bits of their hashes, whatever the salt is: the hash of
 /// a name is that of its first half and zeros, and that of its second half behind the same digits, and one constant.
-fn ids_of_one_hash(count: usize) -> Vec<u64> {
-    let upper = |id: u64| ondisk::zap_hash::hash_name(0, 0, format!("{id:x}").as_bytes()) >> 48;
+fn ids_of_one_hash(count: usize, name: impl Fn(u64) -> String) -> Vec<u64> {
+    let upper = |id: u64| ondisk::zap_hash::hash_name(0, 0, name(id).as_bytes()) >> 48;
     let mut by_hash: HashMap<u64, Vec<u64>> = HashMap::new();
     for high in (0x1000..0x1_0000_u64).map(|high| high << 16) {
         by_hash.entry(upper(high)).or_default().push(high);
@@ -26,7 +26,7 @@ fn ids_of_one_hash(count: usize) -> Vec<u64> {
 /// written. What was not counted in is not counted out.
 #[test]
 fn ids_of_one_hash_do_not_stop_the_pool() {
-    let ids = ids_of_one_hash(300);
+    let ids = ids_of_one_hash(300, |id| format!("{id:x}"));
     let hash = |id: u64| ondisk::zap_hash::hash_name(0x1234_5678_9abc_def1, 0, format!("obj-{id:x}").as_bytes()) >> 48;
     assert!(ids.len() == 300 && ids.iter().all(|id| hash(*id) == hash(ids[0])));
     let rig = rig();
@@ -72,10 +72,12 @@ fn names_of_one_hash_are_refused() {
     let rig = rig();
     rig.create();
     rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
-    let ids = ids_of_one_hash(300);
+    let ids = ids_of_one_hash(300, |id| format!("{id:x}"));
+    let changes = |ids: &[u64]| -> Vec<(String, PropertyChange)> {
+        ids.iter().map(|id| (format!("a:{id:x}"), PropertyChange::Set(PropertyValue::Text("1".into())))).collect()
+    };
     let set = |ids: &[u64]| {
-        let value = || PropertyChange::Set(PropertyValue::Text("1".into()));
-        let changes: Vec<_> = ids.iter().map(|id| (format!("a:{id:x}"), value())).collect();
+        let changes = changes(ids);
         rig.with_syncs(|dsl| dsl.set_properties("pool/a", changes))
     };
     set(&ids[..100]).unwrap();
@@ -84,4 +86,17 @@ fn names_of_one_hash_are_refused() {
     // What is there can be changed.
     set(&ids[..100]).unwrap();
     rig.check();
+    // Those of dictionaries that are made for them.
+    let new = NewDataset { properties: changes(&ids), ..new_dataset("pool/b") };
+    assert_eq!(rig.with_syncs(|dsl| dsl.create_dataset(new)).unwrap_err().kind(), ErrorKind::NoSpace);
+    let snapshot = |properties| {
+        let new = crate::dsl::NewSnapshots { names: vec!["pool/a@1".into()], properties };
+        rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new))
+    };
+    assert_eq!(snapshot(changes(&ids)).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert!(snapshot(Vec::new()).unwrap().is_empty());
+    let bookmark = |id: u64| NewBookmark { name: format!("pool/a#{id:x}"), source: "pool/a@1".into() };
+    let new: Vec<_> = ids_of_one_hash(300, |id| format!("{id:X}")).into_iter().map(bookmark).collect();
+    let refusals = rig.with_syncs(|dsl| dsl.snapshot_verbs().create_bookmarks(new)).unwrap();
+    assert!(refusals.len() == 1 && refusals[0].1.kind() == ErrorKind::NoSpace, "{refusals:?}");
 }

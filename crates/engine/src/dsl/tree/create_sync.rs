@@ -31,7 +31,7 @@ use crate::dsl::meta::key;
 use crate::dsl::keys::keys_sync::{create_key_sync, share_key_sync};
 use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::dsl::props::delegation_sync::copy_creation_grants;
-use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fit_together, check_fits};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
 use crate::txg::TXG_INITIAL;
@@ -61,7 +61,7 @@ impl NewDataset {
                 check_fits(property, value)?;
             }
         }
-        Ok(())
+        check_fit_together(&self.properties)
     }
 }
 
