@@ -196,6 +196,14 @@ impl Mos {
         }
     }
 
+    /// Whether a number that is to be added would find room; asked before a change, which must not fail.
+    ///
+    /// # Errors
+    /// `NoSpace`: too many names have its hash.
+    pub fn zap_check_room(&self, object: u64, name: &str) -> Result<()> {
+        self.zap(object)?.check_room(&[name])
+    }
+
     /// Adds a number that is not there.
     pub fn zap_add_u64(&self, object: u64, name: &str, number: u64, tx: &SyncTx<'_>) -> Result<()> {
         self.zap(object)?.add_u64(tx, name, number)

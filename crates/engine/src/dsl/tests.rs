@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+mod accounting;
 mod branch;
 mod lists;
 mod destroy;
@@ -82,9 +83,10 @@ struct Rig {
     root: Mutex<BlkPtr>,
 }
 
-/// Every object of type 19 belongs to user 5, group 6, project 7.
-fn owner_of(bonus_type: ObjectType, _: &[u8]) -> Option<FileOwner> {
-    (bonus_type == ObjectType::SA).then_some(FileOwner { user: 5, group: 6, project: 7 })
+/// Every object of type 19 belongs to user 5, group 6, and project 7 if its bonus does not begin with the number of another one.
+fn owner_of(bonus_type: ObjectType, bonus: &[u8]) -> Option<FileOwner> {
+    let project = bonus.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    (bonus_type == ObjectType::SA).then_some(FileOwner { user: 5, group: 6, project: if project == 0 { 7 } else { project } })
 }
 
 fn rig() -> Rig {

@@ -18,17 +18,24 @@ use super::micro::Micro;
 use crate::bail;
 use crate::error::Result;
 
-/// Chunks of an entry of one word.
-const fn chunks(name_bytes: usize) -> usize {
-    1 + array_chunks(name_bytes + 1) + array_chunks(8)
+/// What is to be added: a name, and how many bytes its value has.
+pub(super) type NewEntry<'a> = (&'a [u8], usize);
+
+/// Entries of one word each.
+pub(super) fn of_words<N: AsRef<[u8]>>(names: &[N]) -> Vec<NewEntry<'_>> {
+    names.iter().map(|name| (name.as_ref(), size_of::<u64>())).collect()
 }
 
-/// Chunks that the names with the same `bits` upper bits of their hashes take.
-fn grouped<N: AsRef<[u8]>>(names: &[N], bits: u32, hash: impl Fn(&[u8]) -> u64) -> BTreeMap<u64, usize> {
+/// Chunks of an entry.
+const fn chunks(name_bytes: usize, value_bytes: usize) -> usize {
+    1 + array_chunks(name_bytes + 1) + array_chunks(value_bytes)
+}
+
+/// Chunks that the entries whose names have the same `bits` upper bits of their hashes take.
+fn grouped(entries: &[NewEntry<'_>], bits: u32, hash: impl Fn(&[u8]) -> u64) -> BTreeMap<u64, usize> {
     let mut groups = BTreeMap::new();
-    for name in names {
-        let name = name.as_ref();
-        *groups.entry(zap_hash::index(hash(name), bits)).or_default() += chunks(name.len());
+    for (name, value_bytes) in entries {
+        *groups.entry(zap_hash::index(hash(name), bits)).or_default() += chunks(name.len(), *value_bytes);
     }
     groups
 }
@@ -42,27 +49,29 @@ fn check(groups: BTreeMap<u64, usize>, leaf_chunks: usize, there: impl Fn(u64) -
     Ok(())
 }
 
-/// Whether a new ZAP with this salt has room for these names.
-pub(super) fn check_new<N: AsRef<[u8]>>(names: &[N], salt: u64, normalization: Normalization) -> Result<()> {
-    let groups = grouped(names, SURE_BITS, |name| Key::of_name(name, salt, 0, normalization).hash);
+/// Whether a new ZAP with this salt has room for these entries.
+pub(super) fn check_new(entries: &[NewEntry<'_>], salt: u64, normalization: Normalization) -> Result<()> {
+    let groups = grouped(entries, SURE_BITS, |name| Key::of_name(name, salt, 0, normalization).hash);
     check(groups, chunk_count(zap_fat::DEFAULT_BLOCK_SHIFT), |_| Ok(0))
 }
 
-/// Whether a micro ZAP has room for these names, perhaps as a fat one.
-pub(super) fn check_micro<N: AsRef<[u8]>>(micro: &Micro, names: &[N]) -> Result<()> {
-    let groups = grouped(names, SURE_BITS, |name| micro.key(name).hash);
+/// Whether a micro ZAP has room for these entries, perhaps as a fat one.
+pub(super) fn check_micro(micro: &Micro, entries: &[NewEntry<'_>]) -> Result<()> {
+    let groups = grouped(entries, SURE_BITS, |name| micro.key(name).hash);
     check(groups, chunk_count(zap_fat::DEFAULT_BLOCK_SHIFT), |group| Ok(micro.chunks_near(group << (64 - SURE_BITS))))
 }
 
-/// Whether a fat ZAP has room for these names.
-pub(super) fn check_fat<N: AsRef<[u8]>>(fat: &Fat, blocks: &impl ReadBlocks, names: &[N]) -> Result<()> {
+/// Whether a fat ZAP has room for these entries. Those that are there under these names are replaced.
+pub(super) fn check_fat(fat: &Fat, blocks: &impl ReadBlocks, entries: &[NewEntry<'_>]) -> Result<()> {
     let header = zap_fat::header(&blocks.read(0)?)?;
     let bits = sure_bits(header.leaf_count.get(), header.pointer_table.shift.get() as u32, fat.flags);
-    let groups = grouped(names, bits, |name| Key::of_name(name, fat.salt, fat.flags, fat.normalization).hash);
+    let groups = grouped(entries, bits, |name| Key::of_name(name, fat.salt, fat.flags, fat.normalization).hash);
     check(groups, chunk_count(fat.block_shift), |group| {
         let (mut hash, mut collision, mut there) = (group << (64 - bits), 0, 0);
         while let Some((entry, name, value)) = fat.next(blocks, hash, collision)?.filter(|(entry, ..)| zap_hash::index(entry.hash, bits) == group) {
-            there += 1 + array_chunks(name.len() + 1) + array_chunks(value.count() * value.integer_size());
+            if !entries.iter().any(|(new, _)| *new == name.as_slice()) {
+                there += chunks(name.len(), value.count() * value.integer_size());
+            }
             (hash, collision) = (entry.hash, entry.collision + 1);
         }
         Ok(there)

@@ -24,11 +24,13 @@ struct Blocks {
     freed: Cell<u64>,
     /// Blocks that cannot be read, and that have not been read before.
     unreadable: RefCell<BTreeSet<u64>>,
+    /// A block that cannot be written.
+    unwritable: Cell<Option<u64>>,
 }
 
 impl Blocks {
     fn new(size: usize) -> Self {
-        Blocks { size: Cell::new(size), blocks: RefCell::default(), freed: Cell::new(0), unreadable: RefCell::default() }
+        Blocks { size: Cell::new(size), blocks: RefCell::default(), freed: Cell::new(0), unreadable: RefCell::default(), unwritable: Cell::new(None) }
     }
 }
 
@@ -63,6 +65,9 @@ impl WriteBlocks for Blocks {
 
     fn write(&self, block: u64, contents: Vec<u8>) -> Result<()> {
         assert_eq!(contents.len(), self.size.get());
+        if self.unwritable.get() == Some(block) {
+            crate::bail!(Io, "block {block} cannot be written");
+        }
         self.blocks.borrow_mut().insert(block, Arc::new(contents));
         Ok(())
     }
@@ -222,6 +227,29 @@ fn a_change_is_done_or_has_not_happened() {
         check_fat(&fat, &blocks, &model);
     }
     assert!(failed > 100, "{failed}");
+}
+
+/// Where the new leaf could not be written, the old one had lost the half of its names that were to be in the new one.
+#[test]
+fn a_split_that_fails_loses_no_names() {
+    let blocks = Blocks::new(512);
+    let fat = create_fat(&blocks, 77, Normalization::NONE, 0).unwrap();
+    let (mut model, mut failed) = (Model::new(), 0);
+    for number in 0..1000u64 {
+        let name = format!("file{number}").into_bytes();
+        let key = fat.name_key(&name).unwrap();
+        blocks.unwritable.set(Some(zap_fat_blocks(&blocks)));
+        let put = fat.put(&blocks, &key, None, Integers::U64(&[number]), false);
+        blocks.unwritable.set(None);
+        if put.is_err() {
+            failed += 1;
+            check_fat(&fat, &blocks, &model);
+            fat.put(&blocks, &key, None, Integers::U64(&[number]), false).unwrap();
+        }
+        model.insert(name, vec![number]);
+    }
+    check_fat(&fat, &blocks, &model);
+    assert!(failed > 20, "{failed}");
 }
 
 fn zap_fat_blocks(blocks: &Blocks) -> u64 {

@@ -296,7 +296,15 @@ impl Zap {
     /// # Errors
     /// `NoSpace`: too many of them have nearly the same hash.
     pub fn check_room_in_new<N: AsRef<[u8]>>(names: &[N], salt: u64, normalization: Normalization) -> Result<()> {
-        crowd::check_new(names, salt, normalization)
+        Self::check_room_in_new_for(&crowd::of_words(names), salt, normalization)
+    }
+
+    /// As [`Zap::check_room_in_new`], of names with values of so many bytes.
+    ///
+    /// # Errors
+    /// See [`Zap::check_room_in_new`].
+    pub fn check_room_in_new_for(entries: &[(&[u8], usize)], salt: u64, normalization: Normalization) -> Result<()> {
+        crowd::check_new(entries, salt, normalization)
     }
 
     /// Whether all these names, with a word each, would find room beside what is there. Room on the disk is another matter.
@@ -304,9 +312,17 @@ impl Zap {
     /// # Errors
     /// `NoSpace`: too many of them have nearly the same hash; the object cannot be read.
     pub fn check_room<N: AsRef<[u8]>>(&self, names: &[N]) -> Result<()> {
+        self.check_room_for(&crowd::of_words(names))
+    }
+
+    /// As [`Zap::check_room`], of names with values of so many bytes.
+    ///
+    /// # Errors
+    /// See [`Zap::check_room`].
+    pub fn check_room_for(&self, entries: &[(&[u8], usize)]) -> Result<()> {
         self.reading(|form, blocks| match form {
-            Form::Micro(micro) => crowd::check_micro(micro, names),
-            Form::Fat(fat) => crowd::check_fat(fat, blocks, names),
+            Form::Micro(micro) => crowd::check_micro(micro, entries),
+            Form::Fat(fat) => crowd::check_fat(fat, blocks, entries),
         })
     }
 
@@ -676,7 +692,7 @@ impl Zap {
         self.remove(tx, int_name(number))
     }
 
-    /// Adds `change` to the value of `name`; a value of 0 is an entry that is not there.
+    /// Adds `change` to the value of `name`; a value of 0 is an entry that is not there, and no sum is below 0.
     ///
     /// # Errors
     /// See [`Zap::add`].
@@ -686,7 +702,9 @@ impl Zap {
             return Ok(());
         }
         let value = self.lookup_u64(name)?;
-        match (value, value.unwrap_or(0).wrapping_add_signed(change)) {
+        // Other programs let sums fall below 0: such a value is a negative number.
+        let sum = (value.unwrap_or(0) as i64).saturating_add(change).max(0) as u64;
+        match (value, sum) {
             (Some(_), 0) => self.remove(tx, name),
             (None, 0) => Ok(()),
             (_, sum) => self.update_u64(tx, name, sum),

@@ -34,9 +34,9 @@ pub(in crate::dsl) fn count_used_space(objset: &Arc<Objset>, tx: &SyncTx<'_>) ->
         }
     }
     let mut changed = false;
-    // What cannot be read is not counted in; files do not wait for that.
+    // What cannot be read is not counted in, nor what finds no room as too many ids have its hash; files do not wait for that.
     let passed_over = |error: Error| {
-        if !tx.context.io.is_lost(&error) {
+        if !tx.context.io.is_lost(&error) && error.kind() != ErrorKind::NoSpace {
             return Err(error);
         }
         tracing::error!("{}: space used is not counted: {error}", objset.name());

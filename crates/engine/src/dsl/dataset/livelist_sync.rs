@@ -49,7 +49,8 @@ impl DatasetState {
     }
 }
 
-/// A head has been written: its list learns what was born and freed. `is_first`: it was not written before in this group.
+/// A head has been written: its list learns what was born and freed. `is_first`: it was not written before in this group. A list that cannot be read is
+/// given up: a walk frees as much.
 pub(super) fn sync_livelist(head: &Dataset, is_first: bool, tx: &SyncTx<'_>) -> Result<()> {
     let (list, born, freed, is_wrong) = {
         let mut state = head.state.lock();
@@ -59,7 +60,13 @@ pub(super) fn sync_livelist(head: &Dataset, is_first: bool, tx: &SyncTx<'_>) -> 
     if is_wrong || shares_little(head) {
         return remove_livelist(head, tx);
     }
-    list.note(head.meta(), &born, &freed, is_first, tx)
+    match list.note(head.meta(), &born, &freed, is_first, tx) {
+        Err(error) if tx.context.io.is_lost(&error) => {
+            tracing::error!("{}: its livelist is given up: {error}", head.dir.full_name());
+            remove_livelist(head, tx)
+        }
+        noted => noted,
+    }
 }
 
 /// Whether the list does not pay: of what the head refers to, little is its origin's.
@@ -86,7 +93,13 @@ pub(in crate::dsl) fn remove_livelist(head: &Dataset, tx: &SyncTx<'_>) -> Result
 /// alive on it. `None`: there is none that has all of what is counted.
 pub(in crate::dsl) fn give_livelist(head: &Dataset, tx: &SyncTx<'_>) -> Result<Option<(u64, u64, Space)>> {
     let Some(OpenLivelist { list, .. }) = head.state.lock().livelist.take() else { return Ok(None) };
-    let (object, first, space) = list.sum(head.meta())?;
+    let (object, first, space) = match list.sum(head.meta()) {
+        Err(error) if tx.context.io.is_lost(&error) => {
+            tracing::error!("{}: its livelist is not used: {error}", head.dir.full_name());
+            return take_away(head.meta(), head.dir.object, true, tx).map(|()| None);
+        }
+        sum => sum?,
+    };
     let counted = head.dir.space();
     let is_complete = (space.used, space.compressed) == (counted.used, counted.compressed) && space.uncompressed <= counted.uncompressed;
     take_away(head.meta(), head.dir.object, !is_complete, tx)?;

@@ -27,7 +27,7 @@ use ondisk::object_type::ObjectType;
 
 use crate::bail;
 use crate::dmu::SyncTx;
-use crate::dsl::meta::{Meta, Space, key};
+use crate::dsl::meta::{Meta, Space, SpaceDelta, key};
 use crate::error::{Result, Within};
 
 /// Bytes of a block pointer.
@@ -328,11 +328,17 @@ impl<'a> Walk<'a> {
     }
 
     fn run(mut self, visit: Visit<'_>) -> Result<bool> {
+        let walked = self.walk(visit);
+        // After an error too: what was visited may be free by the end of the group, and must not be found again.
+        self.store_all()?;
+        walked
+    }
+
+    fn walk(&mut self, visit: Visit<'_>) -> Result<bool> {
         while let Some(top) = self.stack.last_mut() {
             if !top.visited {
                 top.visited = true;
                 if self.visit_pointers(visit)?.is_break() {
-                    self.store_all()?;
                     return Ok(false);
                 }
             } else if top.subs_left > 0 {
@@ -365,15 +371,31 @@ impl<'a> Walk<'a> {
         self.stack.iter().try_for_each(|frame| frame.list.store(self.meta, &frame.phys, frame.version, tx))
     }
 
-    /// Visits the pointers of the topmost list, last first.
+    /// Visits the pointers of the topmost list, last first. If we remove, those that were visited are no more on it, even if the visit fails.
     fn visit_pointers(&mut self, visit: Visit<'_>) -> Result<ControlFlow<()>> {
         let (list, whole) = match self.stack.last() {
             Some(top) => (top.list, top.phys.count.get()),
             None => return Ok(ControlFlow::Continue(())),
         };
-        let (mut end, mut removed, mut freed_entries) = (whole, Space::default().positive(), 0);
-        let mut flow = ControlFlow::Continue(());
-        'chunks: while end > 0 {
+        let mut visited = Visited { end: whole, space: Space::default().positive(), freed_entries: 0 };
+        let flow = self.visit_backwards(list, &mut visited, visit);
+        let Some(tx) = self.tx.filter(|_| visited.end < whole) else { return flow };
+        if let Some(top) = self.stack.last_mut() {
+            top.phys.count = visited.end.into();
+            top.phys.freed_count = top.phys.freed_count.get().saturating_sub(visited.freed_entries).into();
+        }
+        for frame in &mut self.stack {
+            let phys = &mut frame.phys;
+            visited.space.apply(&mut phys.bytes, &mut phys.compressed_bytes, &mut phys.uncompressed_bytes);
+        }
+        let freed = self.meta.mos.free_range(list.0, visited.end * POINTER_BYTES, u64::MAX, tx);
+        flow.and_then(|flow| freed.map(|()| flow))
+    }
+
+    fn visit_backwards(&self, list: Bpobj, visited: &mut Visited, visit: Visit<'_>) -> Result<ControlFlow<()>> {
+        let whole = visited.end;
+        while visited.end > 0 {
+            let end = visited.end;
             let start = (end - 1) / READ_POINTERS * READ_POINTERS;
             let bytes = self.meta.mos.read(list.0, start * POINTER_BYTES, ((end - start) * POINTER_BYTES) as usize)?;
             for bp in BlkPtr::slice_of(&bytes).iter().rev() {
@@ -382,32 +404,28 @@ impl<'a> Walk<'a> {
                     return Err(Corruption::new("bpobj", "count", whole).into());
                 }
                 let freed = entry_is_freed(bp);
-                flow = visit(bp, freed)?;
-                if flow.is_break() {
-                    break 'chunks;
+                if visit(bp, freed)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
                 }
-                end -= 1;
+                visited.end -= 1;
                 let space = self.meta.space_of(bp);
-                removed.add(if freed { space.positive() } else { space.negative() });
-                freed_entries += u64::from(freed);
+                visited.space.add(if freed { space.positive() } else { space.negative() });
+                visited.freed_entries += u64::from(freed);
             }
-            if bytes.len() as u64 != (whole.min(start + READ_POINTERS) - start) * POINTER_BYTES {
+            if visited.end != start {
                 return Err(Corruption::new("bpobj", "count", whole).into());
             }
         }
-        if let Some(tx) = self.tx
-            && end < whole
-        {
-            self.meta.mos.free_range(list.0, end * POINTER_BYTES, u64::MAX, tx)?;
-            if let Some(top) = self.stack.last_mut() {
-                top.phys.count = end.into();
-                top.phys.freed_count = top.phys.freed_count.get().saturating_sub(freed_entries).into();
-            }
-            for frame in &mut self.stack {
-                let phys = &mut frame.phys;
-                removed.apply(&mut phys.bytes, &mut phys.compressed_bytes, &mut phys.uncompressed_bytes);
-            }
-        }
-        Ok(flow)
+        Ok(ControlFlow::Continue(()))
     }
+}
+
+/// How far the visit of a list came.
+struct Visited {
+    /// Entries before this one are left.
+    end: u64,
+    /// What the list has less.
+    space: SpaceDelta,
+    /// Entries that say that a block was freed.
+    freed_entries: u64,
 }

@@ -50,10 +50,7 @@ pub(in crate::dsl) struct Livelist {
 impl Livelist {
     /// The list of a directory's head, if it has one.
     pub(in crate::dsl) fn of_dir(meta: &Meta, dir: u64) -> Result<Option<Livelist>> {
-        if !meta.features.is_active(Feature::Livelist) || meta.mos.info(dir)?.object_type != ObjectType::ZAP_METADATA {
-            return Ok(None);
-        }
-        let Some(list) = meta.mos.zap_u64(dir, dir_field::LIVELIST)? else { return Ok(None) };
+        let Some(list) = object_of_dir(meta, dir)? else { return Ok(None) };
         let list = Deadlist::open(meta, list).within(|| format!("livelist of directory {dir}"))?;
         Ok(Some(Livelist { list }))
     }
@@ -122,15 +119,25 @@ impl Livelist {
     }
 }
 
-/// Takes the list away from the directory. `with_object`: and frees it, not the blocks.
+fn object_of_dir(meta: &Meta, dir: u64) -> Result<Option<u64>> {
+    if !meta.features.is_active(Feature::Livelist) || meta.mos.info(dir)?.object_type != ObjectType::ZAP_METADATA {
+        return Ok(None);
+    }
+    meta.mos.zap_u64(dir, dir_field::LIVELIST)
+}
+
+/// Takes the list away from the directory. `with_object`: and frees it, not the blocks. What cannot be read of it stays, and is nobody's.
 #[doc(alias = "dsl_dir_remove_livelist")]
 pub(in crate::dsl) fn take_away(meta: &Meta, dir: u64, with_object: bool, tx: &SyncTx<'_>) -> Result<()> {
-    let Some(Livelist { list }) = Livelist::of_dir(meta, dir)? else { return Ok(()) };
+    let Some(list) = object_of_dir(meta, dir)? else { return Ok(()) };
     meta.mos.zap_remove(dir, dir_field::LIVELIST, tx)?;
     if !with_object {
         return Ok(());
     }
-    Deadlist::destroy(meta, list.object, tx).within(|| format!("livelist of directory {dir}"))?;
+    match Deadlist::destroy(meta, list, tx) {
+        Err(error) if meta.context.io.is_lost(&error) => tracing::error!("the livelist of directory {dir} is left over: {error}"),
+        destroyed => destroyed.within(|| format!("livelist of directory {dir}"))?,
+    }
     meta.features.decrement(&meta.mos, Feature::Livelist, tx)
 }
 

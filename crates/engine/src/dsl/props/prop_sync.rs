@@ -22,7 +22,7 @@ use crate::dsl::dsl::Parts;
 use crate::dsl::mos::Mos;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error::Result;
-use crate::zap::Integers;
+use crate::zap::{Integers, Normalization, Zap};
 
 /// What the low bits of `compression` say: the rest is a level.
 const COMPRESSION_MASK: u64 = 0x7f;
@@ -93,10 +93,37 @@ pub(crate) fn check_fits(name: &str, value: &PropertyValue) -> Result<()> {
     Ok(())
 }
 
+/// What the changes put into a dictionary: names, and how many bytes their values have.
+fn entries_put(changes: &[(String, PropertyChange)]) -> Vec<(String, usize)> {
+    let bytes = |value: &PropertyValue| match value {
+        PropertyValue::Number(_) => size_of::<u64>(),
+        PropertyValue::Text(text) => text.len() + 1,
+    };
+    let entry = |(name, change): &(String, PropertyChange)| match change {
+        PropertyChange::Set(value) => Some((name.clone(), bytes(value))),
+        PropertyChange::Receive(value) => Some((format!("{name}{RECEIVED}"), bytes(value))),
+        PropertyChange::Inherit => Some((format!("{name}{INHERIT}"), size_of::<u64>())),
+        PropertyChange::Revert | PropertyChange::Unreceive => None,
+    };
+    changes.iter().filter_map(entry).collect()
+}
+
+/// Refuses changes for which a dictionary that is made for them has no room, all together. Each of them fits: see [`check_fits`].
+///
+/// # Errors
+/// `NoSpace`: too many names have nearly the same hash.
+pub(in crate::dsl) fn check_fit_together(changes: &[(String, PropertyChange)]) -> Result<()> {
+    let put = entries_put(changes);
+    let put: Vec<(&[u8], usize)> = put.iter().map(|(name, bytes)| (name.as_bytes(), *bytes)).collect();
+    // Names of one length that share a hash do so with whatever salt.
+    Zap::check_room_in_new_for(&put, 1, Normalization::NONE)
+}
+
 /// Whether all the changes make sense for the dataset called `name`.
 pub(in crate::dsl) fn check_properties(parts: &Parts, name: &str, changes: &[(String, PropertyChange)]) -> Result<()> {
     let dataset = parts.tree.dataset_by_name(name)?;
-    changes.iter().try_for_each(|(property, change)| dataset.check_property(property, change, changes))
+    changes.iter().try_for_each(|(property, change)| dataset.check_property(property, change, changes))?;
+    dataset.check_dictionary_has_room(changes)
 }
 
 /// Changes properties of the dataset called `name`. Checked before.
@@ -189,6 +216,17 @@ impl Dataset {
     /// The object with what is stored here; 0: nothing is.
     fn dictionary(&self) -> u64 {
         if self.is_snapshot { self.phys().props.get() } else { self.dir.phys().props.get() }
+    }
+
+    /// Whether what the changes put into it finds room.
+    fn check_dictionary_has_room(&self, changes: &[(String, PropertyChange)]) -> Result<()> {
+        let dictionary = self.dictionary();
+        if dictionary == 0 {
+            return check_fit_together(changes);
+        }
+        let put = entries_put(changes);
+        let put: Vec<(&[u8], usize)> = put.iter().map(|(name, bytes)| (name.as_bytes(), *bytes)).collect();
+        self.meta().mos.zap(dictionary)?.check_room_for(&put)
     }
 
     /// The same, made if need be.

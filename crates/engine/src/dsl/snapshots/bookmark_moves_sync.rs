@@ -45,9 +45,10 @@ fn up_to(meta: &Meta, list: u64, last: u64) -> Result<Vec<(String, Vec<u64>)>> {
 pub(in crate::dsl) fn check_bookmarks_move(meta: &Meta, name: &str, from: &Dataset, clone: &Dataset, last: u64) -> Result<()> {
     let Some(list) = list_of(meta, from.object)? else { return Ok(()) };
     let theirs = list_of(meta, clone.object)?;
-    for (short, _) in up_to(meta, list, last)? {
+    let moved = up_to(meta, list, last)?;
+    for (short, _) in &moved {
         if let Some(theirs) = theirs
-            && meta.mos.zap_contains(theirs, &short)?
+            && meta.mos.zap_contains(theirs, short)?
         {
             return Err(cannot("promote", name, &format!("conflicting snapshot '{short}'"), ErrorKind::Exists));
         }
@@ -55,7 +56,9 @@ pub(in crate::dsl) fn check_bookmarks_move(meta: &Meta, name: &str, from: &Datas
             return Err(cannot("promote", name, "bookmark name is too long", ErrorKind::NameTooLong));
         }
     }
-    Ok(())
+    let Some(theirs) = theirs else { return Ok(()) };
+    let entries: Vec<(&[u8], usize)> = moved.iter().map(|(short, words)| (short.as_bytes(), size_of_val(words.as_slice()))).collect();
+    meta.mos.zap(theirs)?.check_room_for(&entries)
 }
 
 /// Bookmarks of `from` up to `origin` are `clone`'s.

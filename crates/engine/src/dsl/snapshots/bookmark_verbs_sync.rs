@@ -10,6 +10,7 @@
 //! # Path
 //! [`SnapshotVerbs::create_bookmarks`](crate::dsl::SnapshotVerbs::create_bookmarks), [`SnapshotVerbs::destroy_bookmarks`](crate::dsl::SnapshotVerbs::destroy_bookmarks).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::dsl::{
@@ -26,6 +27,7 @@ use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
 use crate::error::{ErrorKind, Result};
+use crate::zap::{Normalization, Zap};
 use crate::{bail, error};
 
 /// The name of a bookmark is not longer than that of a dataset.
@@ -101,6 +103,9 @@ impl NewBookmark {
         let (head, short) = parse(parts, &self.name)?;
         if find(parts, &head, short)?.is_some() {
             bail!(Exists, "{}: bookmark exists", self.name);
+        }
+        if let Some(object) = object_of(parts, &head)? {
+            parts.meta.mos.zap(object)?.check_room_for(&[(short.as_bytes(), size_of::<BookmarkPhys>())])?;
         }
         let (dir, txg) = if self.source.contains('@') {
             let snapshot = parts.tree.dataset_by_name(&self.source)?;
@@ -216,7 +221,28 @@ pub(in crate::dsl) fn create_refusals(parts: &Parts, new: &[NewBookmark]) -> Ref
         let refused = if twice(at) { Some(error!(Exists, "{}: bookmark exists", bookmark.name)) } else { bookmark.check(parts).err() };
         Some((bookmark.name.clone(), refused?))
     };
-    new.iter().enumerate().filter_map(refusal).collect()
+    let refusals: Refusals = new.iter().enumerate().filter_map(refusal).collect();
+    if refusals.is_empty() { crowded(parts, new) } else { refusals }
+}
+
+/// Of those that are made together: the last one of each head whose dictionary has no room for all of them.
+fn crowded(parts: &Parts, new: &[NewBookmark]) -> Refusals {
+    let mut by_head: BTreeMap<&str, (&str, Vec<(&[u8], usize)>)> = BTreeMap::new();
+    for NewBookmark { name, .. } in new {
+        let Some((head, short)) = name.split_once('#') else { continue };
+        let (last, entries) = by_head.entry(head).or_default();
+        *last = name.as_str();
+        entries.push((short.as_bytes(), size_of::<BookmarkPhys>()));
+    }
+    let check = |name: &str, entries: &[(&[u8], usize)]| -> Result<()> {
+        let (head, _) = parse(parts, name)?;
+        match object_of(parts, &head)? {
+            Some(object) => parts.meta.mos.zap(object)?.check_room_for(entries),
+            // Names of one length that share a hash do so with whatever salt.
+            None => Zap::check_room_in_new_for(entries, 1, Normalization::NONE.ignoring_case()),
+        }
+    };
+    by_head.into_values().filter_map(|(last, entries)| Some((last.to_owned(), check(last, &entries).err()?))).collect()
 }
 
 /// Makes bookmarks. Checked before.

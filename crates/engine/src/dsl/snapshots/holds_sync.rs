@@ -68,7 +68,10 @@ impl Tagged {
             if self.has_tag(parts, &snapshot)? {
                 bail!(Exists, "{name}: tag already exists on this dataset");
             }
-            Ok(())
+            match snapshot.phys().user_holds.get() {
+                0 => Ok(()),
+                holds => parts.meta.mos.zap_check_room(holds, &self.tag),
+            }
         })
     }
 

@@ -32,7 +32,7 @@ use crate::dsl::dataset::Dataset;
 use crate::dsl::dead::scan_sync;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::SpaceDelta;
-use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fit_together, check_fits};
 use crate::dsl::props::prop_table::is_user_property;
 use crate::dsl::tasks::actor::actor;
 use crate::dsl::tasks::sync_tasks::cannot;
@@ -70,6 +70,7 @@ impl NewSnapshots {
                 check_fits(name, value)?;
             }
         }
+        check_fit_together(&self.properties)?;
         let mut heads = BTreeSet::new();
         for name in &self.names {
             let parsed = DatasetName::parse(name)?;
@@ -160,6 +161,7 @@ pub(in crate::dsl) fn check_snapshot(parts: &Parts, head: &Arc<Dataset>, name: &
     if head.snapshot_object(name)?.is_some() {
         return Err(cannot("create snapshot", &full(), "dataset already exists", ErrorKind::Exists));
     }
+    parts.meta.mos.zap_check_room(head.phys().snapshot_names.get(), name)?;
     // What a refreservation had paid for is the snapshot's from now on, and is reserved a second time.
     let limits = head.limits();
     let anew = limits.unique().min(limits.reserved());

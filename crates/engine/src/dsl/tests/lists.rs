@@ -1,4 +1,4 @@
-//! Deadlists with many keys.
+//! Deadlists with many keys, and lists that cannot be read.
 
 use super::*;
 
@@ -114,4 +114,115 @@ fn snapshots_with_old_deadlists_are_not_destroyed() {
         assert!(refusals.iter().all(|(_, error)| error.kind() == ErrorKind::NotSupported && error.to_string().contains("before pool version 26")), "{refusals:?}");
     }
     assert_eq!(rig.dsl().open_dataset("pool/a").unwrap().snapshots().unwrap().len(), 3);
+}
+
+/// The pointer to a block of an object of the MOS.
+fn block_of(rig: &Rig, object: u64, number: u64) -> BlkPtr {
+    let mut found = None;
+    let root = *rig.root.lock();
+    let walk = Traversal::new(&rig.context, 0, 0);
+    walk.run(&root, &mut |block| {
+        if (block.at.object, block.at.level, block.at.block) == (object, 0, number) {
+            found = Some(*block.pointer);
+        }
+        Ok(ControlFlow::Continue(()))
+    })
+    .unwrap();
+    found.unwrap()
+}
+
+/// A list of which a block cannot be read: what was visited before that was free, and was still on the list, to be freed again when the pool was next opened.
+#[test]
+fn what_is_freed_of_a_damaged_list_is_not_on_it() {
+    use bpobj::Bpobj;
+    let rig = rig();
+    rig.create();
+    let frees = Mutex::new(Vec::new());
+    let tx = || SyncTx::new(&rig.context, rig.context.groups.open_txg(), 1, &frees);
+    let (top, long) = {
+        let (dsl, tx) = (rig.dsl(), tx());
+        let (top, long) = (Bpobj::create(&dsl.meta, &tx).unwrap(), Bpobj::create(&dsl.meta, &tx).unwrap());
+        top.append(&dsl.meta, &(0..5).map(|n| pointer(10 + n, 1)).collect::<Vec<_>>(), &tx).unwrap();
+        long.append(&dsl.meta, &(0..3000).map(|n| pointer(100 + n, 2)).collect::<Vec<_>>(), &tx).unwrap();
+        top.adopt(&dsl.meta, long, &tx).unwrap();
+        (top, long)
+    };
+    rig.next_txg();
+    let all = births(top, &rig.dsl().meta);
+    assert_eq!(all.len(), 3005);
+    rig.reopen();
+    let first = block_of(&rig, long.0, 0);
+    let good = rig.damage(&first);
+    let mut freed = Vec::new();
+    for _ in 0..2 {
+        let drained = top.drain(&rig.dsl().meta, &tx(), |bp, _| {
+            freed.push(bp.birth());
+            Ok(ControlFlow::Continue(()))
+        });
+        assert!(drained.unwrap_err().is_loss());
+        rig.next_txg();
+        rig.reopen();
+        assert_eq!(freed, all[..3005 - 1024]);
+        assert_eq!(top.space(&rig.dsl().meta).unwrap().used, 1024 * 1024);
+    }
+    rig.repair(&first, &good);
+    let dsl = rig.dsl();
+    let meta = &dsl.meta;
+    let drained = top.drain(meta, &tx(), |bp, _| {
+        freed.push(bp.birth());
+        Ok(ControlFlow::Continue(()))
+    });
+    assert!(drained.unwrap());
+    assert_eq!(freed, all);
+    assert_eq!(top.space(meta).unwrap(), Space::default());
+    top.destroy(meta, &tx()).unwrap();
+    rig.next_txg();
+    rig.check();
+}
+
+/// The livelist of a clone cannot be read. Each group in which the clone was written stopped the pool, though the clone needs no list.
+#[test]
+fn a_damaged_livelist_is_given_up() {
+    use deadlist::Deadlist;
+    use ondisk::dsl::dir_field::LIVELIST;
+    let rig = rig();
+    rig.create();
+    let random = |blocks: usize, seed: u64| {
+        let mut data = vec![0_u8; blocks * 4096];
+        ChaCha8Rng::seed_from_u64(seed).fill(&mut data[..]);
+        data
+    };
+    let data = random(600, 1);
+    let fill: Fill = Box::new(move |objset, tx| {
+        let spec = DnodeSpec::new(ObjectType::PLAIN_FILE_CONTENTS, 4096).with_bonus(ObjectType::SA, 64);
+        objset.allocate(tx, &spec)?.write(tx, 0, &data)
+    });
+    rig.with_syncs(|dsl| dsl.create_dataset(NewDataset { fill, ..new_dataset("pool/a") })).unwrap();
+    let new = crate::dsl::NewSnapshots { names: vec!["pool/a@1".into()], properties: Vec::new() };
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new)).unwrap().is_empty());
+    let clone = NewClone { name: "pool/b".into(), snapshot: "pool/a@1".into(), properties: Vec::new() };
+    rig.with_syncs(|dsl| dsl.clone_dataset(clone)).unwrap();
+    let write = |seed: u64| {
+        let dsl = rig.dsl();
+        let objset = dsl.objset(&dsl.open_dataset("pool/b").unwrap()).unwrap();
+        let member = Membership::single(objset.clone());
+        let tx = OpenTx::assign(&member, 1 << 20).unwrap();
+        objset.hold(1).unwrap().write(&tx, 0, &random(40, seed)).unwrap();
+        drop(tx);
+        rig.next_txg();
+    };
+    let livelist = || {
+        let dsl = rig.dsl();
+        let dir = dsl.open_dataset("pool/b").unwrap().dir.object;
+        dsl.meta.mos.zap_u64(dir, LIVELIST).unwrap()
+    };
+    write(2);
+    let list = livelist().unwrap();
+    let parts = Deadlist::open(&rig.dsl().meta, list).unwrap().lists(&rig.dsl().meta).unwrap();
+    rig.damage(&block_of(&rig, parts[0].0, 0));
+    write(3);
+    assert_eq!(livelist(), None);
+    assert_eq!(rig.dsl().meta.features.count(Feature::Livelist), Some(0));
+    write(4);
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/b")).unwrap();
 }

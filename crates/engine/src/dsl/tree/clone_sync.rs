@@ -17,7 +17,7 @@ use super::dir::Dir;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
-use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fit_together, check_fits};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
 
@@ -40,7 +40,7 @@ impl NewClone {
                 check_fits(property, value)?;
             }
         }
-        Ok(())
+        check_fit_together(&self.properties)
     }
 }
 

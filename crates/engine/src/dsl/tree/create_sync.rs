@@ -31,7 +31,7 @@ use crate::dsl::meta::key;
 use crate::dsl::keys::keys_sync::{create_key_sync, share_key_sync};
 use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::dsl::props::delegation_sync::copy_creation_grants;
-use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fits};
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fit_together, check_fits};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
 use crate::txg::TXG_INITIAL;
@@ -61,7 +61,7 @@ impl NewDataset {
                 check_fits(property, value)?;
             }
         }
-        Ok(())
+        check_fit_together(&self.properties)
     }
 }
 
@@ -301,6 +301,7 @@ pub(in crate::dsl) fn check_new_name(parts: &Parts, verb: &str, name: &str) -> R
     if parts.tree.find_child(&parent, last)?.is_some() {
         return Err(cannot(verb, name, "dataset already exists", ErrorKind::Exists));
     }
+    parts.meta.mos.zap_check_room(parent.phys().child_dirs.get(), last)?;
     let is_file_system = match parent.phys().head_dataset.get() {
         0 => false,
         head => parts.tree.dataset(head)?.objset_type()? == ObjsetType::FileSystem,

@@ -149,8 +149,9 @@ pub(in crate::dsl) fn check_promote(parts: &Parts, name: &str) -> Result<Promoti
     Ok(Promotion { clone, shared, of_clone, of_origin, grand_origin, moved })
 }
 
-/// The clone has no snapshots of the names of those that move to it.
+/// The clone has no snapshots of the names of those that move to it, and room for those names.
 fn check_names(name: &str, clone: &Dataset, shared: &[Arc<Dataset>]) -> Result<()> {
+    let mut names = Vec::new();
     for snapshot in shared {
         let Some(short) = snapshot.snapshot_name()? else { continue };
         if clone.snapshot_object(&short)?.is_some() {
@@ -159,8 +160,9 @@ fn check_names(name: &str, clone: &Dataset, shared: &[Arc<Dataset>]) -> Result<(
         if name.len() + 1 + short.len() > NAME_BYTES_MAX {
             return Err(cannot("promote", name, "snapshot name is too long", ErrorKind::NameTooLong));
         }
+        names.push(short);
     }
-    Ok(())
+    clone.meta().mos.zap(clone.phys().snapshot_names.get())?.check_room(&names)
 }
 
 /// Promotes a clone. Checked before.

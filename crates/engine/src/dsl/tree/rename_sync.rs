@@ -206,6 +206,7 @@ pub(in crate::dsl) fn check_snapshot_rename(parts: &Parts, head: &str, from: &st
             if dir.full_name().len() + 1 + to.len() > NAME_BYTES_MAX {
                 return Err(cannot("rename", &name, "name is too long", ErrorKind::NameTooLong));
             }
+            parts.meta.mos.zap_check_room(head.phys().snapshot_names.get(), to)?;
             found.push((head, object));
         }
         if recursive {

@@ -1,6 +1,7 @@
 //! Which space is claimed by blocks.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use ondisk::blkptr::BlkPtr;
 use ondisk::dva::Dva;
@@ -13,19 +14,68 @@ use crate::zio::Bookmark;
 #[derive(Debug, Default)]
 pub struct Claims {
     by_vdev: BTreeMap<u32, RangeTree>,
-    /// Blocks that may be referred to more than once (dedup, clones), by vdev and offset.
-    shared: HashSet<(u32, u64)>,
+    /// Blocks that may be referred to more than once (dedup, clones), by vdev and offset: what all references to one block agree in.
+    shared: BTreeMap<u32, HashMap<u64, Identity>>,
     /// The pool clones blocks: two references to exactly one block are no mistake.
     pub clones: bool,
+}
+
+/// What tells a block from another one at the same address, in as few bytes as will do: there may be one for each block of a pool.
+#[derive(Debug, Clone, Copy)]
+struct Identity {
+    /// Of the physical birth and the sizes.
+    shape: u32,
+    /// Of the checksum; 0: it is not known, as pointers on lists do not have it.
+    checksum: u32,
+}
+
+impl Identity {
+    fn of(bp: &BlkPtr) -> Identity {
+        // A dedup table that adds copies to a block gives it a new birth; its references keep the one that they have.
+        let birth = if bp.is_dedup() { 0 } else { bp.physical_birth() };
+        let checksum = bp.checksum_words();
+        Identity {
+            shape: mixed(&[birth, bp.logical_size(), bp.physical_size()]),
+            checksum: if checksum == [0; 4] { 0 } else { mixed(&checksum).max(1) },
+        }
+    }
+
+    /// Whether the other one is of the same block, as far as is known.
+    fn agrees(&mut self, other: Identity) -> bool {
+        if self.checksum == 0 {
+            self.checksum = other.checksum;
+        }
+        self.shape == other.shape && (other.checksum == 0 || self.checksum == other.checksum)
+    }
+}
+
+/// One number of several, all bits of which count.
+fn mixed(words: &[u64]) -> u32 {
+    let sum = words.iter().fold(0_u64, |sum, word| {
+        let product = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        product ^ (product >> 32)
+    });
+    sum as u32
 }
 
 impl Claims {
     /// Claims the space of a block; `false` if it was claimed before, by dedup, by cloning, or by mistake: what is below it has
     /// been walked then, and pointers that meet again at each of several levels would make the walk exponential.
     pub fn claim(&mut self, bp: &BlkPtr, spaces: &[Dva], at: &Bookmark, report: &mut CheckReport) -> bool {
-        let may_share = bp.is_dedup() || (self.clones && bp.level() == 0);
-        if may_share && let Some(first) = bp.first_dva() && !self.shared.insert((first.vdev, first.offset)) {
-            return false;
+        // Metadata and logs are neither deduplicated nor cloned.
+        let may_share = (bp.is_dedup() || self.clones) && !bp.is_metadata();
+        if may_share && let Some(first) = bp.first_dva() {
+            match self.shared.entry(first.vdev).or_default().entry(first.offset) {
+                Entry::Vacant(place) => {
+                    place.insert(Identity::of(bp));
+                }
+                Entry::Occupied(mut known) => {
+                    if !known.get_mut().agrees(Identity::of(bp)) {
+                        report.find(Finding::DoubleAllocation { vdev: first.vdev, offset: first.offset, length: first.allocated, block: at.to_string() });
+                    }
+                    return false;
+                }
+            }
         }
         let is_new = spaces.first().is_none_or(|dva| !self.is_claimed(dva.vdev, dva.offset, dva.allocated));
         for dva in spaces {
@@ -89,7 +139,69 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
+    use ondisk::blkptr::DataPointer;
+    use ondisk::object_type::ObjectType;
+
     use super::*;
+
+    /// A pointer to a block of a file, which is always at the same address, with something changed.
+    fn block(change: impl FnOnce(&mut DataPointer)) -> BlkPtr {
+        let mut pointer = DataPointer::new(&[Dva::new(0, 0x1000, 0x1000)], ObjectType::PLAIN_FILE_CONTENTS, 0, 10);
+        pointer.physical_size = 0x1000;
+        pointer.checksum = [1, 2, 3, 4];
+        change(&mut pointer);
+        pointer.encode()
+    }
+
+    /// Whether two pointers are taken for references to one block.
+    fn may_meet(clones: bool, one: &BlkPtr, other: &BlkPtr) -> bool {
+        let (mut report, mut claims) = (CheckReport::default(), Claims { clones, ..Claims::default() });
+        let space = [Dva::new(0, 0x1000, 0x1000)];
+        assert!(claims.claim(one, &space, &Bookmark::default(), &mut report));
+        assert!(report.is_clean());
+        assert!(!claims.claim(other, &space, &Bookmark::default(), &mut report));
+        report.is_clean()
+    }
+
+    /// Since anything had been cloned in a pool, every block of data that was used twice was taken for a clone.
+    #[test]
+    fn only_references_to_one_block_may_meet() {
+        let plain = block(|_| ());
+        assert!(may_meet(true, &plain, &plain));
+        assert!(may_meet(true, &plain, &plain.reborn(20)));
+        assert!(!may_meet(false, &plain, &plain));
+        let listed = block(|pointer| pointer.checksum = [0; 4]);
+        assert!(may_meet(true, &plain, &listed));
+        assert!(may_meet(true, &listed, &plain));
+        let others = [
+            block(|pointer| (pointer.logical_birth, pointer.physical_birth) = (11, 11)),
+            block(|pointer| pointer.physical_birth = 9),
+            block(|pointer| pointer.checksum = [1, 2, 3, 5]),
+            block(|pointer| pointer.logical_size = 0x2000),
+            block(|pointer| pointer.physical_size = 0x800),
+            block(|pointer| pointer.dedup = true),
+        ];
+        for other in others {
+            assert!(!may_meet(true, &plain, &other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn metadata_and_logs_have_one_reference() {
+        for (object_type, level) in [(ObjectType::PLAIN_FILE_CONTENTS, 1), (ObjectType::DNODE, 0), (ObjectType::SA, 0), (ObjectType::INTENT_LOG, 0)] {
+            let metadata = block(|pointer| (pointer.object_type, pointer.level) = (object_type, level));
+            assert!(!may_meet(true, &metadata, &metadata), "{object_type}, level {level}");
+        }
+    }
+
+    #[test]
+    fn deduplicated_blocks_are_told_by_their_contents() {
+        let one = block(|pointer| pointer.dedup = true);
+        let later = block(|pointer| (pointer.dedup, pointer.logical_birth, pointer.physical_birth) = (true, 30, 20));
+        assert!(may_meet(false, &one, &later));
+        let other = block(|pointer| (pointer.dedup, pointer.checksum) = (true, [1, 2, 3, 5]));
+        assert!(!may_meet(false, &one, &other));
+    }
 
     /// Found by the fuzzer: a file of six levels whose indirect blocks all point at one block was walked as if it were 2^60 blocks.
     #[test]

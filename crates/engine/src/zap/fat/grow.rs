@@ -64,8 +64,9 @@ fn split_leaf(fat: &Fat, blocks: &impl WriteBlocks, hash: u64, number: u64, pref
     let mut upper = Leaf::initialize(sibling.as_mut_slice(), fat.is_sorted());
     Leaf::open(leaf.as_mut_slice())?.split(&mut upper, fat.name_integer_size(), fat.is_sorted()).map_err(leaf_error)?;
     let sibling_number = allocate_blocks(fat, blocks, 1)?;
-    blocks.write(number, leaf)?;
+    // The new one first: where it cannot be written, the names that it was to get are still in the old one.
     blocks.write(sibling_number, sibling)?;
+    blocks.write(number, leaf)?;
     fat.change_header(blocks, |header| header.leaf_count = (header.leaf_count.get() + 1).into())?;
     set_pointers(fat, blocks, first, count, sibling_number)
 }

@@ -54,7 +54,6 @@ impl Contents<'_> {
         if target.word(Attribute::Flags)? & (znode::FLAG_IMMUTABLE | znode::FLAG_APPEND_ONLY) != 0 {
             bail!(Denied, "inode {} is marked not to be written", target.object);
         }
-        self.quotas.ask_to_write(target, self.is_alone)?;
         let mut done = 0;
         let mut waits = 0;
         while done < range.length {
@@ -98,6 +97,9 @@ impl Contents<'_> {
         if length == 0 || !from.is_multiple_of(block) || !to.is_multiple_of(block) || odd || to.checked_add(length).is_none() {
             return Ok(Step::Shared(0));
         }
+        // As often as a write of so much would: what is shared is the owner's as what is copied.
+        self.quotas.ask_to_write(target, self.is_alone)?;
+        let holes = self.quotas.growth(target, to..to + length);
         let tx = OpenTx::assign(self.membership, METADATA)?;
         let first = from / block;
         let Some(pointers) = source.contents.dnode.synced_pointers(first..first + length.div_ceil(block))? else { return Ok(Step::Unwritten) };
@@ -110,6 +112,8 @@ impl Contents<'_> {
         if pointers.iter().any(|pointer| io.may_have_other_address(pointer)) {
             return Ok(Step::Shared(0));
         }
+        let shared = pointers.iter().filter(|pointer| !pointer.is_hole()).count() as u64 * block;
+        self.quotas.note_growth(target, tx.txg(), holes.min(shared))?;
         if !self.share_blocks(&tx, target, target_size, to, block, &pointers)? {
             return Ok(Step::Shared(0));
         }

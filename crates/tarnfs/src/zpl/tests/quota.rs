@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::zpl::{InodeNumber, OwnerKind, QuotaOf, SetAttributes, WriteMode, space_used_by};
+use crate::zpl::{CloneRange, InodeNumber, OwnerKind, QuotaOf, SetAttributes, WriteMode, space_used_by};
 use crate::{CreateOptions, Credentials, Error, ErrorKind, FileSystem, Pool, VdevPaths};
 use engine::dsl::{PropertyChange, PropertyValue};
 use ondisk::znode;
@@ -86,6 +86,29 @@ fn who_has_reached_a_quota_writes_no_more() {
     rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, 0).unwrap();
     rig.sync();
     rig.fill(joes, 5 * MIB).unwrap();
+}
+
+/// A clone of many blocks asked once, and what it took was not known before it was on disk.
+#[test]
+fn clones_do_not_go_around_a_quota() {
+    let whole = Rig::new();
+    let small = ("recordsize".to_owned(), PropertyChange::Set(PropertyValue::Number(4096)));
+    whole.pool.create_file_system("quotas/small", vec![small]).unwrap();
+    let rig = Rig { fs: whole.pool.file_system("quotas/small").unwrap(), ..whole };
+    let root = rig.fs.root();
+    let source = rig.file(root, "source", &Credentials::root()).unwrap();
+    rig.fill(source, 16 * MIB).unwrap();
+    rig.sync();
+    rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, 2 * MIB).unwrap();
+    let clone = |name: &str, who: &Credentials| {
+        let target = rig.file(root, name, who).unwrap();
+        rig.fs.clone_range(&rig.fs, &CloneRange { source, from: 0, target, to: 0, length: 16 * MIB }, who)
+    };
+    assert_eq!(clone("jim", &JIM).unwrap(), 16 * MIB);
+    refused(clone("joe", &JOE));
+    rig.sync();
+    let used = rig.used(OwnerKind::User, QuotaOf::Bytes, 1000);
+    assert!((2 * MIB..8 * MIB).contains(&used), "{used}");
 }
 
 /// As in OpenZFS: a new file system begins with what its parent has then, default quotas too, and goes its own way afterwards.
