@@ -199,7 +199,7 @@ impl Run<'_, '_> {
         let flags = &self.flags;
         let is_more = flags.prefix || flags.force || flags.resumable || flags.no_mount || flags.skip_holds;
         let name = one.name();
-        let found = self.snapshots(&one.dataset, Some(1)).into_iter().find(|(found, _)| *found == name);
+        let found = self.snapshots(&one.dataset, Some(1)).unwrap_or_default().into_iter().find(|(found, _)| *found == name);
         let why = match found {
             _ if is_more => "corrective recv can not be used when combined with this flag",
             None => "corrective recv must specify an existing snapshot to heal",
@@ -215,7 +215,8 @@ impl Run<'_, '_> {
             if !self.flags.force {
                 return Err(self.refuse(one.action, &format!("destination '{name}' exists\nmust specify -F to overwrite it")));
             }
-            if let Some((snapshot, _)) = self.snapshots(name, Some(1)).into_iter().find(|(found, _)| found.starts_with(&format!("{name}@"))) {
+            let snapshots = self.snapshots(name, Some(1)).map_err(|failure| self.session.failed(one.action, &failure))?;
+            if let Some((snapshot, _)) = snapshots.into_iter().find(|(found, _)| found.starts_with(&format!("{name}@"))) {
                 let why = format!("destination has snapshots (eg. {snapshot})\nmust destroy them to overwrite it");
                 return Err(self.refuse(one.action, &why));
             }
@@ -285,7 +286,7 @@ impl Run<'_, '_> {
             Err(failure) => {
                 let may_be_there = matches!(failure.kind, FailureKind::DatasetExists | FailureKind::NoSuchDataset);
                 let same = |(name, guid): &(String, u64)| *guid == begin.to_guid && name.starts_with(&format!("{}@", one.dataset));
-                if may_be_there && self.snapshots(&one.dataset, Some(1)).iter().any(same) {
+                if may_be_there && self.snapshots(&one.dataset, Some(1)).is_ok_and(|found| found.iter().any(same)) {
                     if self.flags.verbose {
                         say!(self.session, "snap {} already exists; ignoring", one.name());
                     }
