@@ -5,6 +5,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// Where `blkid` is, also for a user whose `PATH` lacks the system's programs.
+const BLKID: [&str; 3] = ["blkid", "/usr/sbin/blkid", "/sbin/blkid"];
+
 /// What `blkid` says of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Contents {
@@ -12,6 +15,8 @@ pub(super) enum Contents {
     PoolMember,
     /// A file system, swap, a member of an array, or whatever else `blkid` knows.
     Type(String),
+    /// There is more than one, and `blkid` does not say which of them is in use.
+    Several,
 }
 
 /// Nothing about files, as in OpenZFS; nor where there is no `blkid`.
@@ -19,18 +24,22 @@ pub(super) fn of(device: &Path) -> Option<Contents> {
     if !fs::metadata(device).is_ok_and(|found| found.file_type().is_block_device()) {
         return None;
     }
-    let mut blkid = Command::new("blkid");
-    blkid.args(["-p", "-o", "value", "-s", "TYPE"]).arg(device).stdin(Stdio::null()).stderr(Stdio::null());
-    let Output { stdout, .. } = blkid.output().ok()?;
-    said(&String::from_utf8_lossy(&stdout))
+    let ask = |program: &str| {
+        let mut blkid = Command::new(program);
+        blkid.args(["-p", "-o", "value", "-s", "TYPE"]).arg(device).stdin(Stdio::null()).stderr(Stdio::null());
+        blkid.output().ok()
+    };
+    let Output { status, stdout, .. } = BLKID.into_iter().find_map(ask)?;
+    said(status.code(), &String::from_utf8_lossy(&stdout))
 }
 
-/// What `blkid` means.
-fn said(printed: &str) -> Option<Contents> {
-    match printed.trim() {
-        "" => None,
-        "zfs_member" => Some(Contents::PoolMember),
-        kind => Some(Contents::Type(kind.to_owned())),
+/// What an exit code of `blkid`, and what it printed, mean.
+fn said(code: Option<i32>, printed: &str) -> Option<Contents> {
+    match (code, printed.trim()) {
+        (Some(8), _) => Some(Contents::Several),
+        (_, "") => None,
+        (_, "zfs_member") => Some(Contents::PoolMember),
+        (_, kind) => Some(Contents::Type(kind.to_owned())),
     }
 }
 
@@ -45,4 +54,19 @@ pub(super) fn partitions(disk: &Path) -> Vec<PathBuf> {
     let mut partitions: Vec<PathBuf> = partitions.map(|entry| Path::new("/dev").join(entry.file_name())).collect();
     partitions.sort();
     partitions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That it cannot be told what is there counted as nothing.
+    #[test]
+    fn what_blkid_means() {
+        assert_eq!(said(Some(0), "ext4\n"), Some(Contents::Type("ext4".to_owned())));
+        assert_eq!(said(Some(0), "zfs_member\n"), Some(Contents::PoolMember));
+        assert_eq!(said(Some(8), ""), Some(Contents::Several));
+        assert_eq!(said(Some(2), ""), None);
+        assert_eq!(said(Some(0), "\n"), None);
+    }
 }
