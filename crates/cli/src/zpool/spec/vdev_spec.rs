@@ -211,11 +211,20 @@ pub(in crate::zpool) fn is_spare_of(pool: &PoolStatus, spec: &VdevSpec) -> bool 
     pool.spares.iter().flat_map(|spare| held(spare, None)).any(|spare| spare.overlaps(&wanted))
 }
 
-/// Refuses devices in use, and uneven redundancy unless forced. `pool`: the pool that they are added to.
-pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], force: bool, pool: Option<&PoolStatus>) -> Result<(), Stop> {
-    let mut complaints = Complaints { force, any: false };
+/// What is not refused.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::zpool) struct Allowed {
+    /// Devices with something on them.
+    pub(in crate::zpool) in_use: bool,
+    /// Vdevs that do not survive the same losses.
+    pub(in crate::zpool) any_redundancy: bool,
+}
+
+/// Refuses devices in use, and uneven redundancy, unless that is allowed. `pool`: the pool that they are added to.
+pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], allowed: Allowed, pool: Option<&PoolStatus>) -> Result<(), Stop> {
+    let mut complaints = Complaints { force: allowed.in_use, any: false };
     check_use(session, specs, &mut complaints, None);
-    if !complaints.any && !force {
+    if !complaints.any && !allowed.any_redundancy {
         replication::check(session, specs, pool, &mut complaints);
     }
     if !complaints.any && pool.is_none() && !specs.iter().any(|spec| spec.class == AllocationClass::Normal) {
