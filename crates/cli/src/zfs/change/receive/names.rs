@@ -3,6 +3,7 @@
 use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Request, Wanted};
 
 use super::Run;
+use crate::session::Stop;
 use crate::zfs::datasets::{self, Query};
 
 /// All that a guid can be looked up of.
@@ -41,12 +42,24 @@ pub(super) fn kept_part<'n>(sent: &'n str, send_fs: &str, target: &str, (prefix,
 }
 
 impl Run<'_, '_> {
-    /// A dataset, if it is there.
+    /// A dataset, if it is there and can be looked at.
     pub(super) fn entry(&mut self, name: &str, properties: &[&str]) -> Option<DatasetEntry> {
+        self.look_at(name, properties).ok()?
+    }
+
+    /// As above, of a dataset that may be overwritten: that it cannot be looked at is not to say that it is not there.
+    pub(super) fn entry_or_stop(&mut self, name: &str, properties: &[&str]) -> Result<Option<DatasetEntry>, Stop> {
+        self.look_at(name, properties).map_err(|failure| self.session.failed(format_args!("cannot receive: cannot open '{name}'"), &failure))
+    }
+
+    fn look_at(&mut self, name: &str, properties: &[&str]) -> Result<Option<DatasetEntry>, Failure> {
         let properties = Wanted::Only(properties.iter().map(|name| (*name).to_owned()).collect());
         let list = datasets::request(&Query::new(ALL, properties), Some(name), Some(0));
-        let entries = self.session.datasets(Request::DatasetList(list)).ok()?.entries;
-        entries.into_iter().find(|entry| entry.name == name)
+        match self.session.datasets(Request::DatasetList(list)) {
+            Ok(found) => Ok(found.entries.into_iter().find(|entry| entry.name == name)),
+            Err(failure) if matches!(failure.kind, FailureKind::NoSuchDataset | FailureKind::NoSuchPool) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Snapshots below a dataset, with their guids: all of them, or a failure. What is not listed would seem not to be there.

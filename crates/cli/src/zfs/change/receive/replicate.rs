@@ -19,7 +19,7 @@ impl Run<'_, '_> {
     /// Brings what is there below `root` to what the package begins with.
     pub(super) fn replicate(&mut self, package: &Package, root: &str) -> Result<(), Stop> {
         let Some(from) = package.from_snapshot().filter(|_| package.recursive) else { return Ok(()) };
-        if self.entry(root, &[]).is_none() {
+        if self.entry_or_stop(root, &[])?.is_none() {
             return Ok(());
         }
         let known = package.guids();
