@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tarnfs::control::{DatasetMount, DatasetUnmount, PoolSelect, Request, Wanted};
 use tarnfs::{ImportOptions, Pool};
-use tempfile::TempDir;
 
 use super::Flags;
 use super::host::HostTree;
@@ -61,7 +62,33 @@ pub(super) struct OpenTrees<'a> {
     flags: &'a Flags,
     pools: BTreeMap<String, Arc<Pool>>,
     /// Datasets of the daemon's pools that were not mounted, and where they are for as long as this command runs.
-    mounts: BTreeMap<String, TempDir>,
+    mounts: BTreeMap<String, MountDirectory>,
+}
+
+/// A directory of ours for one mount. It goes with this, unless something is in it or on it: what is mounted there is never looked into.
+struct MountDirectory(PathBuf);
+
+impl MountDirectory {
+    fn new() -> io::Result<MountDirectory> {
+        // A `TempDir` would remove all that is in it.
+        let mut made = MountDirectory(tempfile::Builder::new().prefix("tarn-fs-").tempdir()?.keep());
+        made.0 = made.0.canonicalize()?;
+        Ok(made)
+    }
+
+    fn text(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        fs::remove_dir(&self.0)
+    }
+}
+
+impl Drop for MountDirectory {
+    fn drop(&mut self) {
+        let _ = self.remove();
+    }
 }
 
 impl<'a> OpenTrees<'a> {
@@ -119,7 +146,7 @@ impl<'a> OpenTrees<'a> {
             return Ok(None);
         }
         let (head, snapshot) = name.split_once('@').map_or((name, None), |(head, snapshot)| (head, Some(snapshot)));
-        let mounts = session.mounts().unwrap_or_default();
+        let mounts = session.mounts().map_err(|failure| format!("{name}: what is mounted cannot be listed: {failure}"))?;
         let path = match mounts.into_iter().find(|mount| mount.dataset == head) {
             Some(mount) => PathBuf::from(mount.mountpoint),
             None => self.mount(session, head)?,
@@ -129,11 +156,11 @@ impl<'a> OpenTrees<'a> {
 
     fn mount(&mut self, session: &mut Session<'_>, name: &str) -> Result<PathBuf> {
         let failed = |words: &dyn std::fmt::Display| format!("{name}: {words}");
-        let directory = tempfile::Builder::new().prefix("tarn-fs-").tempdir().map_err(|error| failed(&error))?;
-        let at = Some(directory.path().display().to_string());
+        let directory = MountDirectory::new().map_err(|error| failed(&error))?;
+        let at = Some(directory.text());
         let mount = DatasetMount { name: name.to_owned(), options: Vec::new(), overlay: false, force: false, load_key: false, at };
         session.perform(Request::DatasetMount(mount)).map_err(|failure| failed(&failure))?;
-        let path = directory.path().to_owned();
+        let path = directory.0.clone();
         self.mounts.insert(name.to_owned(), directory);
         Ok(path)
     }
@@ -142,14 +169,16 @@ impl<'a> OpenTrees<'a> {
     pub(super) fn close(self, session: &mut Session<'_>) -> Result<()> {
         let mut result = Ok(());
         for (name, directory) in self.mounts {
-            let unmount = DatasetUnmount { name: name.clone(), at: None, tree: false, force: false, unload_key: false };
-            match session.perform(Request::DatasetUnmount(unmount)) {
-                Ok(()) => drop(directory),
-                Err(failure) => {
-                    let path = directory.keep();
-                    result = result.and(Err(format!("{name} stays mounted at {}: {failure}", path.display())));
-                }
-            }
+            // From our place alone: others may have mounted it, too.
+            let unmount = DatasetUnmount { name: name.clone(), at: Some(directory.text()), tree: false, force: false, unload_key: false };
+            let unmounted = session.perform(Request::DatasetUnmount(unmount));
+            let left = match (unmounted, directory.remove()) {
+                // The kernel removes no directory on which something is mounted.
+                (_, Ok(())) => continue,
+                (Ok(()), Err(error)) => format!("{name} was unmounted, but {} stays: {error}", directory.text()),
+                (Err(failure), Err(_)) => format!("{name} stays mounted at {}: {failure}", directory.text()),
+            };
+            result = result.and(Err(left));
         }
         for (name, pool) in self.pools {
             let exported = pool.export().map_err(|error| format!("{name}: {error}"));
@@ -162,6 +191,84 @@ impl<'a> OpenTrees<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::{Control, History};
+    use tarnfs::control::{Failure, FailureKind, Reply};
+
+    /// Says that all is done, and does nothing.
+    #[derive(Default)]
+    struct Idle {
+        requests: Vec<Request>,
+        lists_no_mounts: bool,
+    }
+
+    impl Control for Idle {
+        fn call(&mut self, request: Request) -> Reply {
+            let reply = match &request {
+                Request::PoolGet(_) => Reply::Pools(Vec::new()),
+                Request::MountList if self.lists_no_mounts => Reply::Failed(Failure::new(FailureKind::NoDaemon)),
+                Request::MountList => Reply::Mounts(Vec::new()),
+                _ => Reply::Done,
+            };
+            self.requests.push(request);
+            reply
+        }
+    }
+
+    fn with_session<T>(idle: &mut Idle, run: impl FnOnce(&mut Session<'_>) -> T) -> T {
+        let (mut out, mut err) = (Vec::<u8>::new(), Vec::<u8>::new());
+        let zone = jiff::tz::TimeZone::UTC;
+        run(&mut Session { control: idle, out: &mut out, err: &mut err, now: 0, zone, history: History::default(), hints: Vec::new() })
+    }
+
+    /// Another command had unmounted its own place in ours' stead, and all files of the file system were removed.
+    #[test]
+    fn what_is_still_mounted_is_not_removed() {
+        let flags = Flags::default();
+        let mut idle = Idle::default();
+        let (place, closed) = with_session(&mut idle, |session| {
+            let mut trees = OpenTrees::new(&flags);
+            let place = trees.mount(session, "tank/x").unwrap();
+            fs::create_dir(place.join("directory")).unwrap();
+            fs::write(place.join("directory/file"), "precious").unwrap();
+            (place, trees.close(session))
+        });
+        assert_eq!(fs::read(place.join("directory/file")).unwrap(), b"precious");
+        assert!(closed.unwrap_err().contains("stays"));
+        let own = Some(place.display().to_string());
+        assert!(idle.requests.iter().any(|request| matches!(request, Request::DatasetUnmount(unmount) if unmount.at == own)), "{:?}", idle.requests);
+        // Nor when a command ends before it has unmounted anything.
+        let left = with_session(&mut idle, |session| {
+            let mut trees = OpenTrees::new(&flags);
+            let left = trees.mount(session, "tank/x").unwrap();
+            fs::write(left.join("file"), "precious").unwrap();
+            left
+        });
+        assert_eq!(fs::read(left.join("file")).unwrap(), b"precious");
+        fs::remove_dir_all(place).unwrap();
+        fs::remove_dir_all(left).unwrap();
+    }
+
+    #[test]
+    fn the_directory_of_a_mount_goes_with_it() {
+        let flags = Flags::default();
+        let (place, closed) = with_session(&mut Idle::default(), |session| {
+            let mut trees = OpenTrees::new(&flags);
+            let place = trees.mount(session, "tank/x").unwrap();
+            (place, trees.close(session))
+        });
+        assert_eq!(closed, Ok(()));
+        assert!(!place.exists());
+    }
+
+    /// That the mounts could not be listed meant that there are none.
+    #[test]
+    fn nothing_is_mounted_if_mounts_cannot_be_listed() {
+        let flags = Flags::default();
+        let mut idle = Idle { lists_no_mounts: true, ..Idle::default() };
+        let found = with_session(&mut idle, |session| OpenTrees::new(&flags).mounted(session, "tank/x"));
+        assert!(found.unwrap_err().contains("cannot be listed"));
+        assert!(!idle.requests.iter().any(|request| matches!(request, Request::DatasetMount(_))), "{:?}", idle.requests);
+    }
 
     /// Of a mounted file system `tank:/../etc` was the system's own `/etc`, for `cp` too; of one that was not mounted it was `tank:/etc`.
     #[test]

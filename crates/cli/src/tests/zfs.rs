@@ -314,3 +314,18 @@ fn mount_and_unmount() {
     backend.broken.insert("tank/a/b".into(), Failure::new(FailureKind::DatasetBusy));
     complains(&mut backend, "zfs list tank/a/b", 1, "cannot open 'tank/a/b': dataset is busy\n");
 }
+
+/// A snapshot whose `createtxg` was not in the answer was taken to be older than all others, and these were destroyed.
+#[test]
+fn a_rollback_destroys_only_what_is_newer() {
+    let mut backend = FakeBackend::default();
+    backend.dataset("tank/a", DatasetKind::Filesystem, 1, Vec::new());
+    let created = |txg: u64| vec![PropertyValue::new("createtxg", txg, Source::None)];
+    for (name, txg, properties) in [("tank/a@1", 10, created(10)), ("tank/a@2", 20, Vec::new()), ("tank/a@3", 30, created(30))] {
+        backend.dataset(name, DatasetKind::Snapshot, txg, properties);
+    }
+    let ran = sh(&mut backend, "zfs rollback -r tank/a@2");
+    let destroyed = |request: Request| if let Request::SnapshotsDestroy(destroy) = request { destroy.names } else { Vec::new() };
+    let destroyed: Vec<String> = backend.changes().into_iter().flat_map(destroyed).collect();
+    assert_eq!(destroyed, ["tank/a@3"], "{}", ran.err);
+}

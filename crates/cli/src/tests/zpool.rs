@@ -346,6 +346,43 @@ fn create_refuses_devices_in_use() {
     assert_eq!(backend.changes(), []);
 }
 
+/// What allows an uneven redundancy allowed devices in use, and what allows these did nothing.
+#[test]
+fn each_option_of_add_allows_what_it_says() {
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("a").display().to_string();
+    std::fs::write(&file, vec![0; 4096]).expect("file");
+    let golden = golden!("degraded-off");
+    let mut status = super::golden::status(&golden.json["status"]["pools"][&golden.name]);
+    (status.name, status.state) = ("other".to_owned(), PoolState::Exported);
+    let mut backend = golden.backend();
+    backend.found = vec![FoundPool {
+        status,
+        comment: None,
+        hostname: None,
+        hostid: 7,
+        other_host: false,
+        timestamp: 0,
+        unsupported: Vec::new(),
+        can_read_only: false,
+    }];
+    let mut add = |allowed: &[&str], found: bool| {
+        if !found {
+            backend.found.clear();
+        }
+        let words = [&["zpool", "add", "-n"][..], allowed, &[golden.name.as_str(), file.as_str()][..]].concat();
+        let ran = run(&mut backend, &words);
+        (ran.code, ran.err)
+    };
+    let in_use = format!("invalid vdev specification\nuse '-f' to override the following errors:\n{file} is part of exported pool 'other'\n");
+    assert_eq!(add(&["--allow-replication-mismatch"], true), (1, in_use));
+    let (code, err) = add(&["--allow-in-use"], true);
+    assert!(code == 1 && err.contains("mismatched replication level:") && !err.contains("exported"), "{err}");
+    assert_eq!(add(&["--allow-in-use", "--allow-replication-mismatch"], true), (0, String::new()));
+    assert_eq!(add(&["-f"], true), (0, String::new()));
+    assert_eq!(add(&["--allow-replication-mismatch"], false), (0, String::new()));
+}
+
 #[test]
 fn create_takes_groups_of_all_kinds() {
     let directory = tempfile::tempdir().expect("directory");

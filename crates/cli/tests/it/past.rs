@@ -110,6 +110,49 @@ fn what_was_deleted_is_listed_and_comes_back() {
     assert_eq!(sum(&rig.path("a.img")), before, "the image was written");
 }
 
+/// A directory came from its snapshot, and a file from the snapshot of an older version: what was written after that was left out, and nobody was told.
+#[test]
+fn what_was_deleted_comes_back_as_it_was_last() {
+    let Some(rig) = Rig::with_tank("a.img", 256 * MIB, "-O mountpoint=@mnt") else { return };
+    let write = |name: &str, text: &str| fs::write(rig.path("mnt").join(name), text).unwrap();
+    fs::create_dir_all(rig.path("mnt/d/below")).unwrap();
+    for name in ["d/kept", "d/changed", "d/below/early", "changed"] {
+        write(name, "old");
+    }
+    rig.ok("zpool sync tank");
+    rig.ok("zfs snapshot tank@first");
+    fs::remove_file(rig.path("mnt/d/below/early")).unwrap();
+    for name in ["d/changed", "changed", "d/new", "d/below/new"] {
+        write(name, "it is newer");
+    }
+    rig.ok("zpool sync tank");
+    fs::remove_dir_all(rig.path("mnt/d")).unwrap();
+    fs::remove_file(rig.path("mnt/changed")).unwrap();
+    rig.ok("zpool sync tank");
+    rig.ok("fs undelete tank:/ @back");
+    for (name, text) in [("d/kept", "old"), ("d/below/early", "old"), ("d/changed", "it is newer"), ("changed", "it is newer"), ("d/new", "it is newer"), ("d/below/new", "it is newer")] {
+        assert_eq!(fs::read_to_string(rig.path("back").join(name)).ok().as_deref(), Some(text), "{name}");
+    }
+}
+
+/// Each of them was copied over the one before, and the oldest was left.
+#[test]
+fn of_files_that_had_one_name_the_last_comes_back() {
+    let Some(rig) = Rig::with_tank("a.img", 256 * MIB, "-O mountpoint=@mnt") else { return };
+    for (text, snapshot) in [("one", "first"), ("two, longer", "second"), ("three, the last", "third")] {
+        fs::write(rig.path("mnt/file"), text).unwrap();
+        rig.ok("zpool sync tank");
+        rig.ok(&format!("zfs snapshot tank@{snapshot}"));
+        fs::remove_file(rig.path("mnt/file")).unwrap();
+    }
+    rig.ok("zpool sync tank");
+    let listed = rows(&rig.ok("fs undelete -H tank:/"));
+    assert!(listed.len() == 1 && listed[0][1..] == ["15", "@third", "/file"], "{listed:?}");
+    let said = rig.ok("fs undelete tank:/ @back");
+    assert!(said.starts_with("1 copied to"), "{said}");
+    assert_eq!(fs::read(rig.path("back/file")).unwrap(), b"three, the last");
+}
+
 /// A damaged block is said by name, and the rest of the file is copied.
 #[test]
 fn what_of_a_file_can_be_read_is_copied() {

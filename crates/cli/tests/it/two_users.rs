@@ -3,7 +3,8 @@
 //! `losetup` on a file of an imported pool, and another daemon imported it through the loop device, cleared its labels, made a pool of its own on it: all
 //! of that succeeded, and the first pool was lost. So did the reverse, and a file was taken whose loop device was mounted.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -437,4 +438,60 @@ fn nor_for_who_speaks_to_the_daemon_itself() {
         assert!(!matches!(reply, Reply::Failed(_)), "{request:?}: {reply:?}");
     }
     rig.ok("zpool export -a");
+}
+
+/// The checksum of a partition table.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc)))
+}
+
+/// Makes a disk image with one partition, behind the first mebibyte, that contains what is in `part`.
+fn with_partition(disk: &Path, part: &Path) {
+    let contents = fs::read(part).unwrap();
+    let (sectors, of_part) = (fs::metadata(disk).unwrap().len() / 512, contents.len() as u64 / 512);
+    let mut entries = [0_u8; 128 * 128];
+    entries[..32].fill(7);
+    entries[32..40].copy_from_slice(&2048_u64.to_le_bytes());
+    entries[40..48].copy_from_slice(&(2048 + of_part - 1).to_le_bytes());
+    let mut header = [0_u8; 92];
+    header[..8].copy_from_slice(b"EFI PART");
+    for (at, number) in [(8, 0x1_0000_u32), (12, 92), (80, 128), (84, 128), (88, crc32(&entries))] {
+        header[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    }
+    for (at, number) in [(24, 1), (32, sectors - 1), (40, 34), (48, sectors - 34), (56, 7), (72, 2)] {
+        header[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+    let sum = crc32(&header);
+    header[16..20].copy_from_slice(&sum.to_le_bytes());
+    // What older systems see: one partition of another kind.
+    let mut first = [0_u8; 512];
+    first[447..454].copy_from_slice(&[0, 2, 0, 0xee, 0xff, 0xff, 0xff]);
+    first[454..458].copy_from_slice(&1_u32.to_le_bytes());
+    first[458..462].copy_from_slice(&u32::try_from(sectors - 1).unwrap().to_le_bytes());
+    first[510..].copy_from_slice(&[0x55, 0xaa]);
+    let file = OpenOptions::new().write(true).open(disk).unwrap();
+    for (at, bytes) in [(0, &first[..]), (512, &header[..]), (1024, &entries[..]), (MIB, &contents[..])] {
+        file.write_all_at(bytes, at).unwrap();
+    }
+}
+
+/// OpenZFS puts a pool that has a whole disk on the first partition, and nobody looked there: the pool was overwritten.
+#[test]
+fn a_disk_with_a_pool_on_a_partition_is_taken_by_force_only() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("part", 64 * MIB);
+    rig.ok("zpool create -m none old @part");
+    rig.ok("zpool export old");
+    let disk = rig.image("disk", 160 * MIB);
+    with_partition(&rig.path("disk"), &rig.path("part"));
+    let Some(device) = Loop::over(&disk, &["--partscan"]) else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -m none tank @a.img");
+    for words in ["create -m none new", "add tank", "attach tank @a.img", "replace tank @a.img"] {
+        rig.refused(&format!("zpool {words} {}", device.0), "is part of exported pool 'old'");
+    }
+    rig.ok("zpool destroy tank");
+    rig.ok(&format!("zpool create -f -m none new {}", device.0));
+    rig.ok("zpool export new");
 }

@@ -1,5 +1,10 @@
 //! Files that are gone from a file system, but not from its past.
+//!
+//! # Theory
+//! What was deleted is wanted as it was last. So of each file the newest version counts, and what has that; of several files that had one name after
+//! the other, the last. A snapshot and a group are compared by the group in which the snapshot was taken.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
@@ -21,22 +26,37 @@ const BATCH: usize = 1 << 14;
 pub struct Deleted {
     /// Where it was, from the root of its file system.
     pub path: Vec<u8>,
-    /// What was known of it.
+    /// What was known of its newest version.
     pub stat: Stat,
-    /// What has it still, newest first.
+    /// What has that version still, newest first.
     pub holders: Vec<Holder>,
+}
+
+/// The newest version of a file that has been seen by now.
+struct Found {
+    path: Vec<u8>,
+    stat: Stat,
+    /// The newest group that has it.
+    newest: u64,
+    holders: Vec<(u64, Holder)>,
+}
+
+impl Found {
+    fn is_version(&self, stat: &Stat) -> bool {
+        self.stat.size == stat.size && self.stat.modification_time == stat.modification_time && self.stat.change_time == stat.change_time
+    }
 }
 
 struct Search<'a> {
     now: &'a FileSystem,
     below: &'a [u8],
-    found: Vec<Deleted>,
+    found: Vec<Found>,
     known: HashMap<(u64, u64), usize>,
 }
 
 impl Search<'_> {
-    /// Looks at one older state; blocks that were written over are passed over.
-    fn look(&mut self, pool: &Pool, name: &str, holder: &Holder) -> Result<()> {
+    /// Looks at one older state, as of a group; blocks that were written over are passed over.
+    fn look(&mut self, pool: &Pool, name: &str, txg: u64, holder: &Holder) -> Result<()> {
         let then = pool.file_system(name)?;
         let mut gone = Vec::new();
         let mut pass_over = |_| Ok(());
@@ -56,9 +76,14 @@ impl Search<'_> {
                 if is_there || stat.links == 0 || stat.flags & znode::FLAG_XATTR != 0 {
                     continue;
                 }
-                match self.known.get(&(stat.inode, stat.generation)) {
-                    Some(known) => self.found[*known].holders.push(holder.clone()),
-                    None => files.push(stat),
+                let known = self.known.get(&(stat.inode, stat.generation)).copied().unwrap_or(self.found.len());
+                match self.found.get_mut(known) {
+                    Some(found) if found.is_version(&stat) => {
+                        found.newest = found.newest.max(txg);
+                        found.holders.push((txg, holder.clone()));
+                    }
+                    Some(found) if found.newest >= txg => {}
+                    _ => files.push(stat),
                 }
             }
             paths.prepare(&files);
@@ -68,8 +93,12 @@ impl Search<'_> {
                 if !is_below(&path, self.below) || matches!(find(self.now, &path), Ok(Some(now)) if now.kind() == stat.kind()) {
                     continue;
                 }
-                self.known.insert((stat.inode, stat.generation), self.found.len());
-                self.found.push(Deleted { path, stat, holders: vec![holder.clone()] });
+                let at = *self.known.entry((stat.inode, stat.generation)).or_insert(self.found.len());
+                let found = Found { path, stat, newest: txg, holders: vec![(txg, holder.clone())] };
+                match self.found.get_mut(at) {
+                    Some(older) => *older = found,
+                    None => self.found.push(found),
+                }
             }
         }
         Ok(())
@@ -93,7 +122,7 @@ fn hint(past: &Past, dataset: &str, error: Error) -> Error {
 }
 
 /// Files and directories of a dataset that were below `directory` (from the root, with a slash in front) in a snapshot or an older group,
-/// and are gone. In order of their paths; what is to be had nowhere is not among them.
+/// and are gone, each path once. In order of their paths; what is to be had nowhere is not among them.
 ///
 /// # Errors
 /// The newest state cannot be read.
@@ -103,20 +132,25 @@ pub fn deleted(past: &Past, dataset: &str, directory: &[u8]) -> Result<Vec<Delet
     let mut search = Search { now: &now, below: directory, found: Vec::new(), known: HashMap::new() };
     for snapshot in Past::snapshots(&newest, dataset)? {
         let name = format!("{dataset}@{}", snapshot.name);
-        if let Err(error) = search.look(&newest, &name, &Holder::Snapshot(snapshot.name)) {
+        if let Err(error) = search.look(&newest, &name, snapshot.txg, &Holder::Snapshot(snapshot.name)) {
             tracing::warn!("{name}: {error}");
         }
     }
     for state in past.states().iter().filter(|state| state.txg < newest.state.txg) {
         // What cannot be read any more holds nothing.
-        let looked = past.at(*state).and_then(|pool| search.look(&pool, dataset, &Holder::Group(state.txg)));
+        let looked = past.at(*state).and_then(|pool| search.look(&pool, dataset, state.txg, &Holder::Group(state.txg)));
         if let Err(error) = looked {
             tracing::info!("txg {}: {error}", state.txg);
         }
     }
     let mut found = search.found;
     drop(now);
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    found.retain(|deleted| deleted.stat.kind() != FileKind::Unknown);
-    Ok(found)
+    found.retain(|found| found.stat.kind() != FileKind::Unknown);
+    found.sort_by(|a, b| a.path.cmp(&b.path).then(b.newest.cmp(&a.newest)));
+    found.dedup_by(|later, first| later.path == first.path);
+    let deleted = |Found { path, stat, mut holders, .. }: Found| {
+        holders.sort_by_key(|(txg, _)| Reverse(*txg));
+        Deleted { path, stat, holders: holders.into_iter().map(|(_, holder)| holder).collect() }
+    };
+    Ok(found.into_iter().map(deleted).collect())
 }

@@ -1,15 +1,18 @@
 //! `tarn fs undelete`: lists what was deleted and can still be had, or copies it out.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use tarnfs::past::{self, Deleted, Holder, Moment, Past};
+use tarnfs::past::{self, Deleted, Holder, Moment, Past, PastPool};
 use tarnfs::FileKind;
 
 use super::at::{copy_to, target_name};
 use super::place::{FilePlace, directory_place};
 use super::{Flags, failed, holders_json, moment_of, open, parse, say_behind, shown_holders, shown_time};
-use crate::fs::tree::{Result, shown};
+use crate::fs::pool::PoolTree;
+use crate::fs::tree::{Result, Tree, shown};
 use crate::session::{Outcome, Session, complain, say};
 use crate::text::{json, names, units};
 
@@ -78,21 +81,28 @@ fn list(session: &mut Session<'_>, flags: &Flags, place: &FilePlace, deleted: &[
     }
 }
 
-/// Copies all of it to below a directory, under the paths that it had below the one that was named.
-fn copy(session: &mut Session<'_>, past: &Past, place: &FilePlace, deleted: &[Deleted], target: &std::path::Path) -> Outcome {
+/// Copies all of it to below a directory, under the paths that it had below the one that was named; if that is gone itself, under its name.
+fn copy(session: &mut Session<'_>, past: &Past, place: &FilePlace, deleted: &[Deleted], target: &Path) -> Outcome {
     let mut failures = Vec::new();
     let mut copied = 0;
-    // A directory brings what is below it; what is below it and gone since is not brought again.
-    let mut done: Vec<&[u8]> = Vec::new();
-    for Deleted { path, holders, .. } in deleted {
-        let is_done = |directory: &&[u8]| path.strip_prefix(*directory).is_some_and(|rest| rest.starts_with(b"/"));
-        if done.iter().any(is_done) {
+    let is_gone = deleted.iter().any(|deleted| within(&deleted.path) == place.path);
+    let above = if is_gone { place.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0) } else { place.path.len() };
+    // A directory brings what was below it when it was there last. What was gone by then is brought for itself.
+    let mut directories: HashSet<&[u8]> = HashSet::new();
+    for deleted in deleted {
+        let inner = within(&deleted.path);
+        let names = inner.get(above..).unwrap_or(inner).split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let to = names.fold(target.to_owned(), |to, name| to.join(OsStr::from_bytes(name)));
+        let mut slashes = inner.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        if slashes.any(|(slash, _)| directories.contains(&inner[..slash])) && to.symlink_metadata().is_ok() {
             continue;
         }
-        match bring(past, place, path, holders, target) {
+        match bring(past, place, deleted, to) {
             Ok(mut words) => {
                 failures.append(&mut words);
-                done.push(path);
+                if deleted.stat.kind() == FileKind::Directory {
+                    directories.insert(inner);
+                }
                 copied += 1;
             }
             Err(words) => failures.push(words),
@@ -105,27 +115,50 @@ fn copy(session: &mut Session<'_>, past: &Past, place: &FilePlace, deleted: &[De
     Ok(u8::from(!failures.is_empty()))
 }
 
-fn bring(past: &Past, place: &FilePlace, path: &[u8], holders: &[Holder], target: &std::path::Path) -> Result<Vec<String>> {
-    use std::os::unix::ffi::OsStrExt;
-    let moment = match holders.iter().find(|holder| !matches!(holder, Holder::Group(_))).or(holders.first()) {
-        Some(Holder::Snapshot(name)) => Moment::Snapshot(name.clone()),
-        Some(Holder::Group(txg)) => Moment::Group(*txg),
-        Some(Holder::Now) | None => Moment::Now,
-    };
-    let (pool, name) = past.open_at(&place.dataset, &moment).map_err(|error| format!("{}: {}", shown(path), error.message()))?;
-    let inner = path.strip_prefix(b"/").unwrap_or(path);
-    let below = inner.strip_prefix(place.path.as_slice()).unwrap_or(inner);
-    let below = below.strip_prefix(b"/").unwrap_or(below);
-    let mut to = target.to_owned();
-    let names: Vec<&[u8]> = if below.is_empty() { inner.rsplit(|byte| *byte == b'/').take(1).collect() } else { below.split(|byte| *byte == b'/').collect() };
-    names.iter().for_each(|name| to.push(std::ffi::OsStr::from_bytes(name)));
-    if let Some(above) = to.parent() {
+/// A path below the root, without a slash in front.
+fn within(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"/").unwrap_or(path)
+}
+
+/// Copies one thing from what has its newest version: a file rather from a snapshot, which keeps all of it; a directory from the newest, in which what is
+/// below it is as it was last.
+fn bring(past: &Past, place: &FilePlace, deleted: &Deleted, to: PathBuf) -> Result<Vec<String>> {
+    let mut holders: Vec<&Holder> = deleted.holders.iter().collect();
+    if deleted.stat.kind() != FileKind::Directory {
+        holders.sort_by_key(|holder| matches!(holder, Holder::Group(_)));
+    }
+    let file = FilePlace { dataset: place.dataset.clone(), path: within(&deleted.path).to_vec(), host: None };
+    let mut refused = format!("{}: nothing has it any more", shown(&deleted.path));
+    for holder in holders {
+        let moment = match holder {
+            Holder::Snapshot(name) => Moment::Snapshot(name.clone()),
+            Holder::Group(txg) => Moment::Group(*txg),
+            Holder::Now => Moment::Now,
+        };
+        match open_with(past, &file, &moment) {
+            Ok((pool, name)) => return bring_from(&pool, &name, &file, to),
+            Err(words) => refused = words,
+        }
+    }
+    Err(refused)
+}
+
+/// Opens a state that has a file.
+fn open_with(past: &Past, file: &FilePlace, moment: &Moment) -> Result<(PastPool, String)> {
+    let (pool, name) = past.open_at(&file.dataset, moment).map_err(|error| format!("{}: {}", shown(&file.path), error.message()))?;
+    let mut tree = PoolTree::new((*pool).clone(), &name)?;
+    tree.entry(&file.path)?;
+    Ok((pool, name))
+}
+
+fn bring_from(pool: &PastPool, name: &str, file: &FilePlace, to: PathBuf) -> Result<Vec<String>> {
+    let above = to.parent().map(Path::to_owned);
+    if let Some(above) = &above {
         std::fs::create_dir_all(above).map_err(|error| format!("{}: {error}", target_name(above)))?;
     }
-    let file = FilePlace { dataset: place.dataset.clone(), path: inner.to_vec(), host: None };
-    if to.is_dir() && let Some(above) = to.parent() {
+    match above {
         // It is copied into the one that is there.
-        return copy_to(&pool, &name, &file, above.to_owned());
+        Some(above) if to.is_dir() => copy_to(pool, name, file, above),
+        _ => copy_to(pool, name, file, to),
     }
-    copy_to(&pool, &name, &file, to)
 }

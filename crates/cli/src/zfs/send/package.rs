@@ -51,7 +51,8 @@ pub(super) fn begin(session: &mut Session<'_>, flags: &Flags, ask: &PackageAsk, 
             complain!(session, "{refused}");
             return Err(session.failed(&action, &Failure::with(FailureKind::Other, "backup failed")));
         }
-        payload = head_list(ask, &package.list);
+        let unreadable = || Failure::with(FailureKind::Other, "the daemon's list of datasets cannot be read");
+        payload = head_list(ask, &package.list).ok_or_else(|| session.failed(&action, &unreadable()))?;
     }
     if flags.dry {
         return Ok(package);
@@ -94,7 +95,8 @@ fn write(session: &mut Session<'_>, bytes: &[u8]) -> Result<(), Stop> {
     })
 }
 
-fn head_list(ask: &PackageAsk, datasets: &[u8]) -> Vec<u8> {
+/// An empty list in the place of one that cannot be read would have the receiver destroy what it has.
+fn head_list(ask: &PackageAsk, datasets: &[u8]) -> Option<Vec<u8>> {
     let mut list = NvList::new();
     if let Some(from) = &ask.from {
         list.set("fromsnap", from.as_str());
@@ -106,8 +108,8 @@ fn head_list(ask: &PackageAsk, datasets: &[u8]) -> Vec<u8> {
     if ask.raw {
         list.set_flag("raw");
     }
-    list.set("fss", NvList::decode(datasets).unwrap_or_else(|_| NvList::new()));
-    list.encode_xdr()
+    list.set("fss", NvList::decode(datasets).ok()?);
+    Some(list.encode_xdr())
 }
 
 /// What a receiver has to know of the package itself.

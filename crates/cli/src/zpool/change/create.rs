@@ -138,7 +138,7 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
     }
     check_ashift(session, &flags)?;
     let specs = vdev_spec::parse(session, vdevs, false)?;
-    vdev_spec::check(session, &specs, flags.force, None)?;
+    vdev_spec::check(session, &specs, vdev_spec::Allowed { in_use: flags.force, any_redundancy: flags.force }, None)?;
     check_mountpoint(session, name, &flags)?;
     if flags.dry_run {
         say!(session, "would create '{name}' with the following layout:\n");

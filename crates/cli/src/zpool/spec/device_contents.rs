@@ -3,29 +3,70 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
-/// File systems, swap, members of arrays and whatever else `blkid` knows, on a block device and on its partitions: where, and of what type.
+/// Where `blkid` is, also for a user whose `PATH` lacks the system's programs.
+const BLKID: [&str; 3] = ["blkid", "/usr/sbin/blkid", "/sbin/blkid"];
+
+/// What `blkid` says of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// A member of a pool. Its labels say whether the pool still is.
+    PoolMember,
+    /// A file system, swap, a member of an array, or whatever else `blkid` knows.
+    Type(String),
+    /// There is more than one, and `blkid` does not say which of them is in use.
+    Several,
+}
+
 /// Nothing about files, as in OpenZFS; nor where there is no `blkid`.
-pub(in crate::zpool) fn of(path: &Path) -> Vec<(PathBuf, String)> {
-    if !fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+pub(super) fn of(device: &Path) -> Option<Contents> {
+    if !fs::metadata(device).is_ok_and(|found| found.file_type().is_block_device()) {
+        return None;
+    }
+    let ask = |program: &str| {
+        let mut blkid = Command::new(program);
+        blkid.args(["-p", "-o", "value", "-s", "TYPE"]).arg(device).stdin(Stdio::null()).stderr(Stdio::null());
+        blkid.output().ok()
+    };
+    let Output { status, stdout, .. } = BLKID.into_iter().find_map(ask)?;
+    said(status.code(), &String::from_utf8_lossy(&stdout))
+}
+
+/// What an exit code of `blkid`, and what it printed, mean.
+fn said(code: Option<i32>, printed: &str) -> Option<Contents> {
+    match (code, printed.trim()) {
+        (Some(8), _) => Some(Contents::Several),
+        (_, "") => None,
+        (_, "zfs_member") => Some(Contents::PoolMember),
+        (_, kind) => Some(Contents::Type(kind.to_owned())),
+    }
+}
+
+/// The partitions of a block device.
+pub(super) fn partitions(disk: &Path) -> Vec<PathBuf> {
+    if !fs::metadata(disk).is_ok_and(|found| found.file_type().is_block_device()) {
         return Vec::new();
     }
-    let all = [path.to_owned()].into_iter().chain(partitions(path));
-    all.filter_map(|device| type_of(&device).map(|kind| (device, kind))).collect()
-}
-
-/// A member of a pool is told by its labels, which say whether the pool still is.
-fn type_of(device: &Path) -> Option<String> {
-    let mut blkid = Command::new("blkid");
-    blkid.args(["-p", "-o", "value", "-s", "TYPE"]).arg(device).stdin(Stdio::null()).stderr(Stdio::null());
-    let kind = String::from_utf8(blkid.output().ok()?.stdout).ok()?.trim().to_owned();
-    (!kind.is_empty() && kind != "zfs_member").then_some(kind)
-}
-
-fn partitions(disk: &Path) -> Vec<PathBuf> {
     let Some(name) = fs::canonicalize(disk).ok().and_then(|path| path.file_name().map(PathBuf::from)) else { return Vec::new() };
     let Ok(entries) = fs::read_dir(Path::new("/sys/class/block").join(name)) else { return Vec::new() };
     let partitions = entries.flatten().filter(|entry| entry.path().join("partition").exists());
-    partitions.map(|entry| Path::new("/dev").join(entry.file_name())).collect()
+    let mut partitions: Vec<PathBuf> = partitions.map(|entry| Path::new("/dev").join(entry.file_name())).collect();
+    partitions.sort();
+    partitions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That it cannot be told what is there counted as nothing.
+    #[test]
+    fn what_blkid_means() {
+        assert_eq!(said(Some(0), "ext4\n"), Some(Contents::Type("ext4".to_owned())));
+        assert_eq!(said(Some(0), "zfs_member\n"), Some(Contents::PoolMember));
+        assert_eq!(said(Some(8), ""), Some(Contents::Several));
+        assert_eq!(said(Some(2), ""), None);
+        assert_eq!(said(Some(0), "\n"), None);
+    }
 }

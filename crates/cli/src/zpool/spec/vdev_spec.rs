@@ -17,6 +17,7 @@ use tarnfs::control::SAME_DEVICE;
 use tarnfs::control::scan::DEVICE_DIRECTORIES;
 use tarnfs::control::{AllocationClass, Failure, FailureKind, PoolScan, PoolSelect, PoolState, PoolStatus, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
 
+use super::device_contents::{self, Contents};
 use super::replication;
 use crate::session::{Session, Stop, complain};
 
@@ -210,11 +211,20 @@ pub(in crate::zpool) fn is_spare_of(pool: &PoolStatus, spec: &VdevSpec) -> bool 
     pool.spares.iter().flat_map(|spare| held(spare, None)).any(|spare| spare.overlaps(&wanted))
 }
 
-/// Refuses devices in use, and uneven redundancy unless forced. `pool`: the pool that they are added to.
-pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], force: bool, pool: Option<&PoolStatus>) -> Result<(), Stop> {
-    let mut complaints = Complaints { force, any: false };
+/// What is not refused.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::zpool) struct Allowed {
+    /// Devices with something on them.
+    pub(in crate::zpool) in_use: bool,
+    /// Vdevs that do not survive the same losses.
+    pub(in crate::zpool) any_redundancy: bool,
+}
+
+/// Refuses devices in use, and uneven redundancy, unless that is allowed. `pool`: the pool that they are added to.
+pub(in crate::zpool) fn check(session: &mut Session<'_>, specs: &[VdevSpec], allowed: Allowed, pool: Option<&PoolStatus>) -> Result<(), Stop> {
+    let mut complaints = Complaints { force: allowed.in_use, any: false };
     check_use(session, specs, &mut complaints, None);
-    if !complaints.any && !force {
+    if !complaints.any && !allowed.any_redundancy {
         replication::check(session, specs, pool, &mut complaints);
     }
     if !complaints.any && pool.is_none() && !specs.iter().any(|spec| spec.class == AllocationClass::Normal) {
@@ -308,20 +318,39 @@ fn check_use(session: &mut Session<'_>, specs: &[VdevSpec], complaints: &mut Com
         if force {
             continue;
         }
-        let scan = PoolScan { paths: vec![path.to_owned()], destroyed: false };
-        let found = session.found(Request::PoolScan(scan)).unwrap_or_default();
-        if let Some(pool) = found.first() {
-            let state = match pool.status.state {
-                PoolState::Exported => "exported",
-                PoolState::Destroyed => continue,
-                PoolState::Active | PoolState::PotentiallyActive => "potentially active",
-                PoolState::Unavailable => "unknown",
-            };
-            complaints.add(session, format_args!("{} is part of {state} pool '{}'", path.display(), pool.status.name));
+        check_contents(session, path, false, complaints);
+        // Other systems put a pool that has a whole disk on the first partition.
+        for partition in device_contents::partitions(path) {
+            check_contents(session, &partition, true, complaints);
         }
-        for (device, kind) in super::device_contents::of(path) {
-            complaints.add(session, format_args!("{} contains a filesystem of type '{kind}'", device.display()));
+    }
+}
+
+/// Looks for the labels of pools, and for whatever else a device contains.
+fn check_contents(session: &mut Session<'_>, device: &Path, is_partition: bool, complaints: &mut Complaints) {
+    let shown = device.display();
+    let scan = |destroyed| Request::PoolScan(PoolScan { paths: vec![device.to_owned()], destroyed });
+    let found = match session.found(scan(false)) {
+        Ok(found) => found,
+        Err(failure) => return complaints.add(session, format_args!("{shown} cannot be looked at: {failure}")),
+    };
+    for pool in &found {
+        let state = match pool.status.state {
+            PoolState::Exported => "exported",
+            PoolState::Destroyed => continue,
+            PoolState::Active | PoolState::PotentiallyActive => "potentially active",
+            PoolState::Unavailable => "unknown",
+        };
+        complaints.add(session, format_args!("{shown} is part of {state} pool '{}'", pool.status.name));
+    }
+    match device_contents::of(device) {
+        Some(Contents::Type(kind)) => complaints.add(session, format_args!("{shown} contains a filesystem of type '{kind}'")),
+        Some(Contents::Several) => complaints.add(session, format_args!("{shown} contains several signatures")),
+        // A whole device that is in no pool any more keeps its traces; a partition whose labels cannot be read may be another system's.
+        Some(Contents::PoolMember) if is_partition && found.is_empty() && session.found(scan(true)).is_ok_and(|destroyed| destroyed.is_empty()) => {
+            complaints.add(session, format_args!("{shown} contains a filesystem of type 'zfs_member'"));
         }
+        Some(Contents::PoolMember) | None => {}
     }
 }
 

@@ -17,21 +17,22 @@ const FILESYSTEMS: DatasetKinds = DatasetKinds { filesystem: true, volume: false
 impl Run<'_, '_> {
     /// File systems, those above first: name, whether it is mounted, whether it is not to be: it was received without some of its contents, or
     /// its key is not there.
-    fn filesystems(&mut self, root: &str) -> Vec<(String, bool, bool)> {
+    fn filesystems(&mut self, root: &str) -> Result<Vec<(String, bool, bool)>, Stop> {
         let wanted = Wanted::Only(["mounted", "redacted", "keystatus"].map(str::to_owned).to_vec());
         let list = DatasetList { depth: None, ..datasets::request(&Query::new(FILESYSTEMS, wanted), Some(root), None) };
-        let entries = self.session.datasets(Request::DatasetList(list)).map(|datasets| datasets.entries).unwrap_or_default();
+        let listed = self.session.datasets(Request::DatasetList(list)).map_err(|failure| self.session.failed(format_args!("cannot list '{root}'"), &failure))?;
+        let entries = listed.entries;
         let is = |entry: &tarnfs::control::DatasetEntry, name: &str| entry.property(name).and_then(|value| value.value.number()) == Some(1);
         let is_withheld = |entry: &tarnfs::control::DatasetEntry| is(entry, "redacted") || mount::is_locked(entry);
         let of_kind = entries.iter().filter(|entry| entry.kind == DatasetKind::Filesystem);
         let mut found: Vec<_> = of_kind.map(|entry| (entry.name.clone(), is(entry, "mounted"), is_withheld(entry))).collect();
         found.sort();
-        found
+        Ok(found)
     }
 
     /// Unmounts what is replaced. Returns what was mounted.
     pub(super) fn unmount_replaced(&mut self, one: &One) -> Result<Vec<String>, Stop> {
-        let mounted: Vec<String> = self.filesystems(&one.dataset).into_iter().filter(|(_, mounted, _)| *mounted).map(|(name, ..)| name).collect();
+        let mounted: Vec<String> = self.filesystems(&one.dataset)?.into_iter().filter(|(_, mounted, _)| *mounted).map(|(name, ..)| name).collect();
         for name in mounted.iter().rev() {
             let unmount = DatasetUnmount { name: name.clone(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
             let unmounted = self.session.perform(Request::DatasetUnmount(unmount));
@@ -67,7 +68,7 @@ impl Run<'_, '_> {
     pub(super) fn mount_received(&mut self) -> Outcome {
         let Some(top) = self.top.clone().filter(|_| self.has_new && !self.flags.no_mount && !self.flags.dry_run) else { return Ok(0) };
         let mut code = 0;
-        for (name, mounted, withheld) in self.filesystems(&top) {
+        for (name, mounted, withheld) in self.filesystems(&top)? {
             if !mounted && !withheld {
                 code = worst(code, mount::mount_received(self.session, &name)?);
             }

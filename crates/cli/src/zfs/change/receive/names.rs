@@ -1,8 +1,9 @@
 //! What a stream is received as, by what it was.
 
-use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Request, Wanted};
+use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, Failure, FailureKind, Request, Wanted};
 
 use super::Run;
+use crate::session::Stop;
 use crate::zfs::datasets::{self, Query};
 
 /// All that a guid can be looked up of.
@@ -41,28 +42,43 @@ pub(super) fn kept_part<'n>(sent: &'n str, send_fs: &str, target: &str, (prefix,
 }
 
 impl Run<'_, '_> {
-    /// A dataset, if it is there.
+    /// A dataset, if it is there and can be looked at.
     pub(super) fn entry(&mut self, name: &str, properties: &[&str]) -> Option<DatasetEntry> {
+        self.look_at(name, properties).ok()?
+    }
+
+    /// As above, of a dataset that may be overwritten: that it cannot be looked at is not to say that it is not there.
+    pub(super) fn entry_or_stop(&mut self, name: &str, properties: &[&str]) -> Result<Option<DatasetEntry>, Stop> {
+        self.look_at(name, properties).map_err(|failure| self.session.failed(format_args!("cannot receive: cannot open '{name}'"), &failure))
+    }
+
+    fn look_at(&mut self, name: &str, properties: &[&str]) -> Result<Option<DatasetEntry>, Failure> {
         let properties = Wanted::Only(properties.iter().map(|name| (*name).to_owned()).collect());
         let list = datasets::request(&Query::new(ALL, properties), Some(name), Some(0));
-        let entries = self.session.datasets(Request::DatasetList(list)).ok()?.entries;
-        entries.into_iter().find(|entry| entry.name == name)
+        match self.session.datasets(Request::DatasetList(list)) {
+            Ok(found) => Ok(found.entries.into_iter().find(|entry| entry.name == name)),
+            Err(failure) if matches!(failure.kind, FailureKind::NoSuchDataset | FailureKind::NoSuchPool) => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
-    /// Snapshots below a dataset, with their guids.
-    pub(super) fn snapshots(&mut self, root: &str, depth: Option<u64>) -> Vec<(String, u64)> {
+    /// Snapshots below a dataset, with their guids: all of them, or a failure. What is not listed would seem not to be there.
+    pub(super) fn snapshots(&mut self, root: &str, depth: Option<u64>) -> Result<Vec<(String, u64)>, Failure> {
         let wanted = Wanted::Only(vec!["guid".to_owned()]);
         let list = DatasetList { depth, ..datasets::request(&Query::new(SNAPSHOTS, wanted), Some(root), depth) };
-        let entries = self.session.datasets(Request::DatasetList(list)).map(|datasets| datasets.entries).unwrap_or_default();
-        let guid = |entry: &DatasetEntry| entry.property("guid").and_then(|value| value.value.number());
-        entries.iter().filter(|entry| entry.kind == DatasetKind::Snapshot).filter_map(|entry| Some((entry.name.clone(), guid(entry)?))).collect()
+        let entries = self.session.datasets(Request::DatasetList(list))?.entries;
+        let with_guid = |entry: DatasetEntry| match entry.property("guid").and_then(|value| value.value.number()) {
+            Some(guid) => Ok((entry.name, guid)),
+            None => Err(Failure::with(FailureKind::Other, format!("{} has no guid", entry.name))),
+        };
+        entries.into_iter().filter(|entry| entry.kind == DatasetKind::Snapshot).map(with_guid).collect()
     }
 
-    /// The snapshot with that guid: near the place first, then anywhere in the pool.
+    /// The snapshot with that guid: near the place first, then anywhere in the pool. One that is not found is not received into, so it is no matter why.
     pub(super) fn snapshot_with_guid(&mut self, near: &str, guid: u64) -> Option<String> {
         let mut at = near.split('@').next().unwrap_or(near);
         loop {
-            if let Some((name, _)) = self.snapshots(at, None).into_iter().find(|(_, found)| *found == guid) {
+            if let Some((name, _)) = self.snapshots(at, None).unwrap_or_default().into_iter().find(|(_, found)| *found == guid) {
                 return Some(name);
             }
             at = at.rsplit_once('/')?.0;

@@ -149,7 +149,7 @@ impl Run<'_, '_> {
             self.check_heal(&one, begin.to_guid)?;
             return Ok(one);
         }
-        one.before = self.entry(&one.dataset, PROPERTIES);
+        one.before = self.entry_or_stop(&one.dataset, PROPERTIES)?;
         match one.before.clone() {
             Some(entry) => self.check_existing(&one, &entry, makes_new)?,
             None => self.check_new(&one)?,
@@ -199,7 +199,7 @@ impl Run<'_, '_> {
         let flags = &self.flags;
         let is_more = flags.prefix || flags.force || flags.resumable || flags.no_mount || flags.skip_holds;
         let name = one.name();
-        let found = self.snapshots(&one.dataset, Some(1)).into_iter().find(|(found, _)| *found == name);
+        let found = self.snapshots(&one.dataset, Some(1)).unwrap_or_default().into_iter().find(|(found, _)| *found == name);
         let why = match found {
             _ if is_more => "corrective recv can not be used when combined with this flag",
             None => "corrective recv must specify an existing snapshot to heal",
@@ -215,7 +215,8 @@ impl Run<'_, '_> {
             if !self.flags.force {
                 return Err(self.refuse(one.action, &format!("destination '{name}' exists\nmust specify -F to overwrite it")));
             }
-            if let Some((snapshot, _)) = self.snapshots(name, Some(1)).into_iter().find(|(found, _)| found.starts_with(&format!("{name}@"))) {
+            let snapshots = self.snapshots(name, Some(1)).map_err(|failure| self.session.failed(one.action, &failure))?;
+            if let Some((snapshot, _)) = snapshots.into_iter().find(|(found, _)| found.starts_with(&format!("{name}@"))) {
                 let why = format!("destination has snapshots (eg. {snapshot})\nmust destroy them to overwrite it");
                 return Err(self.refuse(one.action, &why));
             }
@@ -285,7 +286,7 @@ impl Run<'_, '_> {
             Err(failure) => {
                 let may_be_there = matches!(failure.kind, FailureKind::DatasetExists | FailureKind::NoSuchDataset);
                 let same = |(name, guid): &(String, u64)| *guid == begin.to_guid && name.starts_with(&format!("{}@", one.dataset));
-                if may_be_there && self.snapshots(&one.dataset, Some(1)).iter().any(same) {
+                if may_be_there && self.snapshots(&one.dataset, Some(1)).is_ok_and(|found| found.iter().any(same)) {
                     if self.flags.verbose {
                         say!(self.session, "snap {} already exists; ignoring", one.name());
                     }
@@ -309,5 +310,43 @@ impl Run<'_, '_> {
             say!(self.session, "received {} stream in {seconds:.2} seconds ({}/sec)", units::nice_bytes(received.bytes), units::nice_bytes(rate));
         }
         Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Control, History, Session};
+    use crate::zfs::change::receive::{Flags, Input};
+    use tarnfs::control::{Datasets, Reply};
+
+    /// All file systems that are asked for are there, but the first list fails.
+    #[derive(Default)]
+    struct Faulty {
+        has_failed: bool,
+    }
+
+    impl Control for Faulty {
+        fn call(&mut self, request: Request) -> Reply {
+            let Request::DatasetList(list) = request else { return Reply::Done };
+            if !std::mem::replace(&mut self.has_failed, true) {
+                return Reply::Failed(Failure::with(FailureKind::Other, "I/O error"));
+            }
+            let entry = |name: String| DatasetEntry { name, kind: DatasetKind::Filesystem, creation_txg: 1, properties: Vec::new() };
+            Reply::Datasets(Datasets { root_kind: Some(DatasetKind::Filesystem), entries: list.root.into_iter().map(entry).collect() })
+        }
+    }
+
+    /// A target that could not be looked at was taken for one that is not there; then `-F` destroyed all its snapshots.
+    #[test]
+    fn a_target_that_cannot_be_looked_at_is_not_overwritten() {
+        let mut faulty = Faulty::default();
+        let (mut out, mut err) = (Vec::<u8>::new(), Vec::<u8>::new());
+        let zone = jiff::tz::TimeZone::UTC;
+        let mut session = Session { control: &mut faulty, out: &mut out, err: &mut err, now: 0, zone, history: History::default(), hints: Vec::new() };
+        let flags = Flags { force: true, ..Flags::default() };
+        let mut run = Run { session: &mut session, flags, input: Input::standard().unwrap(), target: "tank/b".to_owned(), top: None, has_new: false };
+        let begin = Begin { objset_type: 2, to_guid: 1, ..Begin::zeroed() };
+        assert_eq!(run.decide(&begin, "from/b@1", None, None).err(), Some(Stop::Code(1)));
     }
 }

@@ -123,7 +123,7 @@ impl Run<'_, '_> {
         let sent = String::from_utf8_lossy(begin.name()).into_owned();
         let kept = kept_part(&sent, &package.send_fs, &self.target, (self.flags.prefix, self.flags.tail), package.recursive).unwrap_or_default();
         let root = format!("{}{kept}", self.target).split('@').next().unwrap_or_default().to_owned();
-        self.replicate(&package, &root);
+        self.replicate(&package, &root)?;
         let mut code = 0;
         loop {
             let Some(first) = self.next(Some(package.order))? else {
@@ -197,5 +197,107 @@ impl Run<'_, '_> {
         let (send_fs, last) = name.split_once('@').map_or((name.clone(), String::new()), |(fs, last)| (fs.to_owned(), last.to_owned()));
         let has_holds = begin.features().contains(StreamFeatures::HOLDS);
         Ok(Package { list, order: first.order, send_fs, recursive, last, has_holds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Control, History, Session};
+    use crate::zfs::change::receive::{Flags, Input};
+    use tarnfs::control::{DatasetEntry, DatasetKind, Datasets, Failure, FailureKind, PropertyValue, Reply, Request, Source};
+
+    /// A file system that the sender has, and one below it that the sender has not any more.
+    struct Replica {
+        /// So many lists of snapshots fail.
+        failures: u32,
+        has_guids: bool,
+        requests: Vec<Request>,
+    }
+
+    impl Replica {
+        fn new() -> Replica {
+            Replica { failures: 0, has_guids: true, requests: Vec::new() }
+        }
+
+        fn entries(&self) -> Vec<DatasetEntry> {
+            let all = [("tank/b", DatasetKind::Filesystem, 1_u64), ("tank/b@1", DatasetKind::Snapshot, 11), ("tank/b/c", DatasetKind::Filesystem, 2), ("tank/b/c@1", DatasetKind::Snapshot, 12)];
+            let entry = |(name, kind, guid): (&str, DatasetKind, u64)| {
+                let properties = if self.has_guids { vec![PropertyValue::new("guid", guid, Source::None)] } else { Vec::new() };
+                DatasetEntry { name: name.to_owned(), kind, creation_txg: guid, properties }
+            };
+            all.into_iter().map(entry).collect()
+        }
+
+        /// Whether anything was destroyed.
+        fn was_destroyed(&self) -> bool {
+            self.requests.iter().any(|request| matches!(request, Request::DatasetDestroy(_) | Request::SnapshotsDestroy(_)))
+        }
+
+        /// `zfs receive -F` of an incremental package that knows these snapshots.
+        fn receive(&mut self, guids: &[u64]) -> Result<(), Stop> {
+            let mut snapshots = NvList::new();
+            guids.iter().for_each(|guid| snapshots.set(format!("s{guid}").as_str(), *guid));
+            let mut sent = NvList::new();
+            sent.set("name", "from/b");
+            sent.set("snaps", snapshots);
+            let mut all = NvList::new();
+            all.set("1", sent);
+            let mut list = NvList::new();
+            list.set("fromsnap", "1");
+            list.set("fss", all);
+            let package = Package { list, order: StreamOrder::Little, send_fs: "from/b".to_owned(), recursive: true, last: "2".to_owned(), has_holds: false };
+            let (mut out, mut err) = (Vec::<u8>::new(), Vec::<u8>::new());
+            let zone = jiff::tz::TimeZone::UTC;
+            let mut session = Session { control: self, out: &mut out, err: &mut err, now: 0, zone, history: History::default(), hints: Vec::new() };
+            let flags = Flags { force: true, ..Flags::default() };
+            let mut run = Run { session: &mut session, flags, input: Input::standard().unwrap(), target: "tank/b".to_owned(), top: None, has_new: false };
+            run.replicate(&package, "tank/b")
+        }
+    }
+
+    impl Control for Replica {
+        fn call(&mut self, request: Request) -> Reply {
+            self.requests.push(request.clone());
+            match request {
+                Request::DatasetList(list) if list.kinds.snapshot && !list.kinds.filesystem && self.failures > 0 => {
+                    self.failures -= 1;
+                    Reply::Failed(Failure::with(FailureKind::Other, "I/O error"))
+                }
+                Request::DatasetList(list) => {
+                    let entries = self.entries().into_iter().filter(|entry| list.kinds.has(entry.kind)).collect();
+                    Reply::Datasets(Datasets { root_kind: Some(DatasetKind::Filesystem), entries })
+                }
+                Request::SnapshotsDestroy(_) => Reply::Refused(Vec::new()),
+                _ => Reply::Done,
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_sender_has_not_any_more_goes() {
+        let mut replica = Replica::new();
+        assert_eq!(replica.receive(&[11]), Ok(()));
+        let is_gone = |request: &Request| matches!(request, Request::DatasetDestroy(destroy) if destroy.names == ["tank/b/c"]);
+        assert!(replica.requests.iter().any(is_gone), "{:?}", replica.requests);
+        let mut replica = Replica::new();
+        assert_eq!(replica.receive(&[11, 12]), Ok(()));
+        assert!(!replica.was_destroyed(), "{:?}", replica.requests);
+    }
+
+    /// A list that failed was taken for an empty one: no file system had a snapshot that the sender knows, and all of them were destroyed.
+    #[test]
+    fn nothing_goes_if_not_all_snapshots_are_known() {
+        for guids in [&[11][..], &[11, 12]] {
+            let mut replica = Replica { failures: 1, ..Replica::new() };
+            assert_eq!(replica.receive(guids), Err(Stop::Code(1)));
+            assert!(!replica.was_destroyed(), "{:?}", replica.requests);
+            let mut replica = Replica { has_guids: false, ..Replica::new() };
+            assert_eq!(replica.receive(guids), Err(Stop::Code(1)));
+            assert!(!replica.was_destroyed(), "{:?}", replica.requests);
+        }
+        let mut replica = Replica::new();
+        assert_eq!(replica.receive(&[]), Err(Stop::Code(1)));
+        assert!(!replica.was_destroyed(), "{:?}", replica.requests);
     }
 }

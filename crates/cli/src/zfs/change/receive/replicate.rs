@@ -2,35 +2,41 @@
 //!
 //! # Theory
 //! Snapshots are known by their guids, and file systems by their snapshots. What has no snapshot that the package knows is not the sender's any more:
-//! with `-F` it goes. Names follow the sender's.
+//! with `-F` it goes. Names follow the sender's. So nothing may be done unless all that is here was listed: what is not known has no snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tarnfs::control::{DatasetDestroy, DatasetKinds, DatasetList, DatasetRename, DatasetSet, DatasetUnmount, Request, SnapshotsDestroy, Wanted};
+use tarnfs::control::{DatasetDestroy, DatasetKinds, DatasetList, DatasetRename, DatasetSet, DatasetUnmount, Failure, Request, SnapshotsDestroy, Wanted};
 
 use super::Run;
 use super::package::Package;
-use crate::session::say;
+use crate::session::{Stop, say};
 use crate::zfs::datasets::{self, Query};
 
 const HEADS: DatasetKinds = DatasetKinds { filesystem: true, volume: true, snapshot: false, bookmark: false };
 
 impl Run<'_, '_> {
     /// Brings what is there below `root` to what the package begins with.
-    pub(super) fn replicate(&mut self, package: &Package, root: &str) {
-        let Some(from) = package.from_snapshot().filter(|_| package.recursive) else { return };
-        if self.entry(root, &[]).is_none() {
-            return;
+    pub(super) fn replicate(&mut self, package: &Package, root: &str) -> Result<(), Stop> {
+        let Some(from) = package.from_snapshot().filter(|_| package.recursive) else { return Ok(()) };
+        if self.entry_or_stop(root, &[])?.is_none() {
+            return Ok(());
         }
         let known = package.guids();
+        if known.is_empty() {
+            return Err(self.refuse("cannot receive", "invalid backup stream (it names no snapshots)"));
+        }
+        // What is made between the two lists is in the second one at most, and stays.
+        let listed = self.heads(root).and_then(|heads| Ok((heads, self.snapshots(root, None)?)));
+        let (heads, found) = listed.map_err(|failure| self.session.failed(format_args!("cannot receive: cannot list what is below '{root}'"), &failure))?;
         let mut snapshots: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
-        for (name, guid) in self.snapshots(root, None) {
+        for (name, guid) in found {
             let (head, snapshot) = name.split_once('@').unwrap_or((&name, ""));
             snapshots.entry(head.to_owned()).or_default().push((snapshot.to_owned(), guid));
         }
         let (mut gone, mut kept) = (Vec::new(), Vec::new());
         // What is below goes before what is above.
-        for head in self.heads(root).into_iter().rev() {
+        for head in heads.into_iter().rev() {
             let own = snapshots.remove(&head).unwrap_or_default();
             if !own.iter().any(|(_, guid)| known.contains(guid)) {
                 gone.push(head);
@@ -50,6 +56,7 @@ impl Run<'_, '_> {
         // Before the renames: what goes may have the name that another one gets.
         self.destroy_all(gone, root);
         kept.into_iter().for_each(|(head, guid)| self.rename(package, &head, root, guid));
+        Ok(())
     }
 
     /// A clone goes before its origin, whatever their names: so what cannot go is tried again, as long as others go.
@@ -64,11 +71,11 @@ impl Run<'_, '_> {
     }
 
     /// File systems and volumes, those above first.
-    fn heads(&mut self, root: &str) -> Vec<String> {
+    fn heads(&mut self, root: &str) -> Result<Vec<String>, Failure> {
         let list = DatasetList { depth: None, ..datasets::request(&Query::new(HEADS, Wanted::Only(Vec::new())), Some(root), None) };
-        let entries = self.session.datasets(Request::DatasetList(list)).map(|datasets| datasets.entries).unwrap_or_default();
+        let entries = self.session.datasets(Request::DatasetList(list))?.entries;
         let names: BTreeSet<String> = entries.into_iter().map(|entry| entry.name).collect();
-        names.into_iter().collect()
+        Ok(names.into_iter().collect())
     }
 
     /// What the sender does not have any more. That it cannot go is no error: what is received in its place says so.
@@ -82,20 +89,24 @@ impl Run<'_, '_> {
         if self.flags.dry_run {
             return false;
         }
-        if !name.contains('@') {
-            let unmount = DatasetUnmount { name: name.to_owned(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
-            let _ = self.session.perform(Request::DatasetUnmount(unmount));
-            // Its snapshots go first.
-            let own: Vec<String> = self.snapshots(name, Some(1)).into_iter().map(|(snapshot, _)| snapshot).collect();
-            for snapshot in own.into_iter().filter(|snapshot| snapshot.starts_with(&format!("{name}@"))) {
-                self.destroy_one(snapshot);
-            }
-        }
-        let done = self.destroy_one(name.to_owned());
+        let done = self.destroy_with_snapshots(name);
         if self.flags.verbose {
             say!(self.session, "{}", if done { "success" } else { "failed - trying rename" });
         }
         done
+    }
+
+    fn destroy_with_snapshots(&mut self, name: &str) -> bool {
+        if !name.contains('@') {
+            let Ok(snapshots) = self.snapshots(name, Some(1)) else { return false };
+            let unmount = DatasetUnmount { name: name.to_owned(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
+            let _ = self.session.perform(Request::DatasetUnmount(unmount));
+            // Its snapshots go first.
+            for (snapshot, _) in snapshots.into_iter().filter(|(snapshot, _)| snapshot.starts_with(&format!("{name}@"))) {
+                self.destroy_one(snapshot);
+            }
+        }
+        self.destroy_one(name.to_owned())
     }
 
     fn destroy_one(&mut self, name: String) -> bool {

@@ -33,7 +33,7 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
     let [name] = operands.as_slice() else {
         return Err(session.misuse(if operands.is_empty() { "missing dataset argument" } else { "too many arguments" }));
     };
-    let snapshot = datasets::open(session, name, DatasetKinds::NONE.with(DatasetKind::Snapshot), &["createtxg"])?;
+    let snapshot = datasets::open(session, name, DatasetKinds::NONE.with(DatasetKind::Snapshot), &[])?;
     let head = snapshot.name.split('@').next().unwrap_or_default().to_owned();
     let newer = newer_than(session, &head, &snapshot)?;
     if !flags.clones {
@@ -52,20 +52,16 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
     Ok(0)
 }
 
-fn created(entry: &DatasetEntry) -> u64 {
-    entry.property("createtxg").and_then(|value| value.value.number()).unwrap_or(0)
-}
-
 /// Snapshots and bookmarks of the dataset that are newer than one of its snapshots, the newest first.
 fn newer_than(session: &mut Session<'_>, head: &str, snapshot: &DatasetEntry) -> Result<Vec<DatasetEntry>, Stop> {
     let kinds = DatasetKinds::NONE.with(DatasetKind::Snapshot).with(DatasetKind::Bookmark);
-    let mut query = Query::new(kinds, tarnfs::control::Wanted::Only(vec!["createtxg".to_owned()]));
+    let mut query = Query::new(kinds, tarnfs::control::Wanted::Only(Vec::new()));
     query.recurse = true;
     query.depth = Some(1);
     let (mut found, _) = datasets::gather(session, &[head.to_owned()], &query)?;
-    found.retain(|entry| created(entry) > created(snapshot));
+    found.retain(|entry| entry.creation_txg > snapshot.creation_txg);
     // Snapshots before bookmarks, each oldest first.
-    found.sort_by_key(|entry| (entry.kind == DatasetKind::Bookmark, created(entry)));
+    found.sort_by_key(|entry| (entry.kind == DatasetKind::Bookmark, entry.creation_txg));
     Ok(found)
 }
 

@@ -79,7 +79,8 @@ pub(in crate::zpool) fn add(session: &mut Session<'_>, words: &[String]) -> Outc
     let specs = vdev_spec::parse(session, vdevs, true)?;
     let action = format!("cannot add to '{name}'");
     vdev_spec::check_possible(&specs).map_err(|failure| session.failed(&action, &failure))?;
-    vdev_spec::check(session, &specs, flags.force || flags.any_redundancy, Some(&pool))?;
+    let allowed = vdev_spec::Allowed { in_use: flags.force || flags.in_use, any_redundancy: flags.force || flags.any_redundancy };
+    vdev_spec::check(session, &specs, allowed, Some(&pool))?;
     if flags.dry_run {
         say!(session, "would update '{name}' to the following configuration:\n");
         vdev_spec::print_grown_layout(session, &pool, flags.naming, &specs);
@@ -88,7 +89,7 @@ pub(in crate::zpool) fn add(session: &mut Session<'_>, words: &[String]) -> Outc
     let request = PoolAdd {
         name: name.clone(),
         vdevs: specs,
-        force: flags.force || flags.in_use,
+        force: allowed.in_use,
         any_ashift: flags.force || flags.any_ashift,
         ashift: flags.ashift,
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use disk::Footprint;
+use disk::{DiskRef, Footprint};
 use engine::dsl::PropertyValue;
 use engine::dsl::prop_table::{DatasetTypes, is_user_property};
 use engine::error::ErrorKind;
@@ -386,11 +386,16 @@ impl Pools {
         self.pools.iter().find(|(_, imported)| has(imported)).map(|(name, _)| name).or_else(|| self.auxiliary_user(footprint))
     }
 
-    /// Refuses a device whose labels say that it belongs to a pool.
+    /// Refuses a device whose labels say that it belongs to a pool, or those of one of its partitions: OpenZFS puts a pool that has a whole disk on the
+    /// first of them.
     fn check_labels(&self, leaf: &NewLeaf, force: bool) -> Result<(), Failure> {
-        let shown = &leaf.path;
+        let partitions = disk::partitions(&leaf.disk).into_iter().map(|(_, partition)| partition);
+        std::iter::once(Arc::clone(&leaf.disk)).chain(partitions).try_for_each(|disk| self.check_labels_on(disk, &leaf.path, force))
+    }
+
+    fn check_labels_on(&self, disk: DiskRef, shown: &str, force: bool) -> Result<(), Failure> {
         let bad = |words: String| Failure::with(FailureKind::BadDevice, words);
-        let found = discover(vec![Arc::clone(&leaf.disk)]);
+        let found = discover(vec![disk]);
         let Some(candidate) = found.first() else { return Ok(()) };
         let owner = &candidate.config.name;
         if let Some(imported) = self.pools.values().find(|imported| imported.pool.engine().guid() == candidate.config.guid) {
