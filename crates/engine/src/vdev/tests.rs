@@ -169,7 +169,7 @@ fn two_sides_that_are_behind_have_everything_together() {
         disks[number].faults.fail_write(1);
         write_range(&device(&top), Class::AsyncWrite, number as u64 * 4096, &[&[number as u8 + 1; 4096]], 4).unwrap();
     }
-    assert_eq!([0, 1].map(|leaf| top.leaves()[leaf].missing_txgs()), [[(7, 10)], [(17, 20)]]);
+    assert_eq!([0, 1].map(|leaf| top.leaves()[leaf].missing_txgs()), [[(7, 11)], [(17, 21)]]);
     let mut buf = [0; 4096];
     for region in [0, 2 << 20] {
         write_range(&device(&top), Class::AsyncWrite, region + 8192, &[&[9; 4096]], 4).unwrap();
@@ -197,7 +197,7 @@ fn a_mirror_survives_a_bad_leaf() {
     disks[0].faults.fail_write(1);
     write_range(&device(&top), Class::AsyncWrite, 0, &[&[2; 1024]], 4).unwrap();
     assert!(top.leaves()[0].is_behind() && !top.leaves()[1].is_behind());
-    assert_eq!(top.leaves()[0].missing_txgs(), [(7, 10)]);
+    assert_eq!(top.leaves()[0].missing_txgs(), [(7, 11)]);
     assert_eq!((top.leaves()[0].state(), top.state()), (VdevState::Degraded, VdevState::Degraded));
     assert_eq!(read(&top, 0, &mut buf, 7).unwrap(), 1);
     assert_eq!(buf, [2; 1024]);
@@ -235,7 +235,7 @@ fn a_missing_leaf_is_noted_for_its_time_log() {
         write_range(&device(&top), Class::AsyncWrite, 0, &[&[1; 512]], 4).unwrap();
         write_range(&device(&top), Class::AsyncWrite, 512, &[&[1; 512]], 4).unwrap();
     }
-    assert_eq!(top.leaves()[0].missing_txgs(), [(5, 9), (20, 23)]);
+    assert_eq!(top.leaves()[0].missing_txgs(), [(5, 10), (20, 24)]);
     top.flush().unwrap();
     // Without any device it is incomplete.
     let tree = VdevTree::open(&tree.config().to_label(), &Devices::new()).unwrap();
