@@ -247,6 +247,28 @@ fn an_attribute_that_changes_its_place_is_not_lost_on_the_way() {
     );
 }
 
+/// `touch` and `fallocate` pass on a file that may only grow. Their records say less, and were refused: what came after them was lost.
+#[test]
+fn what_passed_on_a_marked_file_is_replayed() {
+    story(
+        "a file that may only grow",
+        |pool, fs| {
+            let file = make(fs, "file");
+            let set = |set| fs.setattr(file, &set, &Credentials::root()).map(drop).unwrap();
+            set(SetAttributes { flags: Some((ondisk::znode::FLAG_APPEND_ONLY, 0)), ..SetAttributes::default() });
+            pool.sync_all().unwrap();
+            set(SetAttributes { modification_time: Some(tarnfs::SetTime::Now), ..SetAttributes::default() });
+            fs.allocate(file, 0, 100_000, false, &Credentials::root()).unwrap();
+            fs.fsync(file).unwrap();
+            fs.fsync(make(fs, "later")).unwrap();
+        },
+        |fs| {
+            assert_eq!(names(fs), ["file", "first", "later"]);
+            assert_eq!(fs.lookup(fs.root(), b"file").unwrap().size, 100_000);
+        },
+    );
+}
+
 /// Beside the removal of a file that of one of its attributes may be logged later, from a directory that went with the file. The replay ended there, and what
 /// followed was lost.
 #[test]

@@ -222,7 +222,8 @@ impl Contents<'_> {
         }
         // What may only grow may be made longer, unless the size is what is asked for.
         let forbids = znode::FLAG_IMMUTABLE | if only_grow { 0 } else { znode::FLAG_APPEND_ONLY };
-        if inode.word(Attribute::Flags)? & forbids != 0 {
+        // A record does not say what for.
+        if !self.log.is_replaying() && inode.word(Attribute::Flags)? & forbids != 0 {
             bail!(Denied, "inode {} is marked not to be written", inode.object);
         }
         let whole = inode.contents.lock_whole();
