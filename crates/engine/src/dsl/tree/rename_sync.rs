@@ -44,6 +44,10 @@ pub(in crate::dsl) fn check_rename(parts: &Parts, from: &str, to: &str) -> Resul
     let Some(old_parent) = dir.parent() else {
         return Err(refuse("operation does not apply to pools", ErrorKind::Invalid));
     };
+    // The pool's own have no head, or one that no user may touch.
+    if dir.name().starts_with('$') || dir.phys().head_dataset.get() == 0 {
+        return Err(refuse("reserved name", ErrorKind::Invalid));
+    }
     if DatasetName::parse(to)?.pool() != DatasetName::parse(from)?.pool() {
         return Err(refuse("datasets must be within same pool", ErrorKind::Invalid));
     }
