@@ -16,10 +16,14 @@ use crate::dsl::dsl::Dsl;
 use crate::dsl::snapshots::rollback_sync::ROLLBACK_NAME;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// So often a stream asks again for a dataset that is in use.
 const BUSY_TRIES: u32 = 4;
+
+fn busy(name: &str) -> Error {
+    error!(Busy, "'{name}': dataset is busy")
+}
 
 /// What can be done with a dataset that a stream is received into.
 #[derive(Debug)]
@@ -94,31 +98,37 @@ impl ReceiveVerbs<'_> {
     /// # Errors
     /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
     pub fn saved_state(&self, name: &str) -> Result<SavedState> {
-        let dataset = self.leftover(name)?;
+        let (dataset, under_way) = {
+            // One that is resumed is taken by the sync thread, with all names for itself.
+            let _names = self.0.lock_names();
+            let dataset = self.leftover(name)?;
+            let under_way = self.0.parts.receives.begin_alone(dataset.object).ok_or_else(|| busy(name))?;
+            (dataset, under_way)
+        };
         let mos = &self.0.meta.mos;
         let guid = mos.zap_u64(dataset.object, field::RESUME_TO_GUID)?;
         let sent = mos.zap_get(dataset.object, field::RESUME_TO_NAME)?.map(|value| value.to_text());
         let (Some(guid), Some(sent)) = (guid, sent) else { return Err(error!(Corrupt, "'{name}': nothing says what was received")) };
-        let receives = self.0.parts.receives.clone();
-        receives.begin(dataset.object);
-        Ok(SavedState { dataset, guid, name: sent, receives })
+        Ok(SavedState { dataset, guid, name: sent, _under_way: under_way })
     }
 
-    /// What an interrupted receive has left to be resumed.
+    /// What a stream goes into, or would: the hidden child, if there is one, or the dataset. The caller holds the lock of names.
+    fn receiver_of(&self, name: &str) -> Result<Arc<Dataset>> {
+        let dataset = self.0.dataset_by_name(name)?;
+        match self.0.find_child(&dataset.dir, RECEIVED_BELOW)? {
+            Some(below) => self.0.dataset(below.phys().head_dataset.get()),
+            None => Ok(dataset),
+        }
+    }
+
+    /// What an interrupted receive has left to be resumed. The caller holds the lock of names.
     fn leftover(&self, name: &str) -> Result<Arc<Dataset>> {
-        let target = {
-            let _names = self.0.lock_names();
-            let dataset = self.0.dataset_by_name(name)?;
-            match self.0.find_child(&dataset.dir, RECEIVED_BELOW)? {
-                Some(below) => self.0.dataset(below.phys().head_dataset.get())?,
-                None => dataset,
-            }
-        };
+        let target = self.receiver_of(name)?;
         if target.is_snapshot || !target.is_inconsistent() || !has_resume_state(&self.0.parts, target.object)? {
             return Err(error!(Invalid, "'{name}' does not have any resumable receive state to abort"));
         }
         if self.0.parts.receives.is_under_way(target.object) {
-            return Err(error!(Busy, "'{name}': dataset is busy"));
+            return Err(busy(name));
         }
         Ok(target)
     }
@@ -128,7 +138,10 @@ impl ReceiveVerbs<'_> {
     /// # Errors
     /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
     pub fn abort_receive(&self, name: &str) -> Result<()> {
-        let name = self.leftover(name)?.name()?;
+        let name = {
+            let _names = self.0.lock_names();
+            self.leftover(name)?.name()?
+        };
         self.0.destroy_dataset(&name)
     }
 
@@ -146,7 +159,7 @@ impl ReceiveVerbs<'_> {
             self.0.dataset(below.phys().head_dataset.get())?
         };
         if self.0.parts.receives.is_under_way(leftover.object) {
-            return Err(error!(Busy, "'{name}': dataset is busy"));
+            return Err(busy(name));
         }
         let leftover = leftover.name()?;
         self.0.destroy_dataset(&leftover)
