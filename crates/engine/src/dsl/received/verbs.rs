@@ -36,6 +36,7 @@ impl ReceiveVerbs<'_> {
     /// `Exists`, `NotFound`, `Busy`, `Mismatch` (there is no snapshot that it is incremental from), `Modified` (changed since), `NotSupported`,
     /// `Unsupported`, `Invalid`, `NoSpace`.
     pub fn begin_receive(&self, target: ReceiveTarget, head: &StreamHead) -> Result<ReceivedDataset> {
+        self.destroy_unwanted(&target.dataset)?;
         let head = Arc::new(head.clone());
         let (checked, checked_head) = (target.clone(), head.clone());
         let check = move |dsl: &Arc<Dsl>| check_begin(&dsl.parts, &checked, &checked_head).map(drop);
@@ -45,16 +46,17 @@ impl ReceiveVerbs<'_> {
     /// All of a stream is there: it becomes a snapshot, and the dataset what it was received for.
     ///
     /// # Errors
-    /// `Busy` (somebody uses what is replaced), `Exists`, `Modified`, `Quota`, `NoSpace`. Then nothing is changed, and
-    /// [`ReceiveVerbs::abandon_receive`] cleans up.
-    pub fn end_receive(&self, received: ReceivedDataset, head: &StreamHead) -> Result<(), (crate::error::Error, ReceivedDataset)> {
-        let received = Arc::new(Mutex::new(received));
+    /// `Busy` (somebody uses what is replaced), `Exists`, `Modified`, `Quota`, `NoSpace`, `Suspended`. Then nothing is changed, and [`ReceiveVerbs::abandon_receive`]
+    /// cleans up what comes with the error. Nothing comes if the pool stopped in the middle: it may be there or not when the pool goes on.
+    pub fn end_receive(&self, received: ReceivedDataset, head: &StreamHead) -> Result<(), (Error, Option<ReceivedDataset>)> {
+        let received = Arc::new(Mutex::new(Some(received)));
         let head = Arc::new(head.clone());
         let mut left = BUSY_TRIES;
         loop {
             let (kept, head) = (received.clone(), head.clone());
             let change = move |dsl: &Arc<Dsl>, tx: &crate::dmu::SyncTx<'_>| {
                 let received = kept.lock();
+                let Some(received) = received.as_ref() else { return Ok(Err(error!(Suspended, "the pool goes on after the receive was given up"))) };
                 let ending = Ending { target: &received.target, head: &head, dataset: &received.dataset, is_new: received.is_new };
                 match ending.check(&dsl.parts, Some(tx.txg())) {
                     Ok(()) => ending.end_sync(&dsl.parts, tx).map(Ok),
@@ -68,10 +70,8 @@ impl ReceiveVerbs<'_> {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 // Somebody may just be looking at it.
                 Err(error) if error.kind() == ErrorKind::Busy && left > 0 => left -= 1,
-                Err(error) => {
-                    let Some(received) = Arc::into_inner(received) else { unreachable!("the change is over") };
-                    return Err((error, received.into_inner()));
-                }
+                // Where nobody waits for the change any more it may still be queued: then it finds nothing to do. One that is being made is left to be made.
+                Err(error) => return Err((error, received.try_lock().and_then(|mut received| received.take()))),
             }
         }
     }
@@ -82,8 +82,8 @@ impl ReceiveVerbs<'_> {
     /// It cannot be destroyed; the next import does it.
     #[doc(alias = "dmu_recv_cleanup_ds")]
     pub fn abandon_receive(&self, received: ReceivedDataset) -> Result<()> {
-        let groups = &self.0.meta.context.groups;
-        groups.wait_synced(groups.open_txg())?;
+        let context = &self.0.meta.context;
+        context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
         let has_any = !received.dataset.phys().block.is_hole();
         if received.target.resumable && received.should_save && has_any && has_resume_state(&self.0.parts, received.dataset.object)? {
             return Ok(());
@@ -131,6 +131,20 @@ impl ReceiveVerbs<'_> {
             return Err(busy(name));
         }
         Ok(target)
+    }
+
+    /// What a receive left that ended while the pool was stopped, and is not to be resumed, is not in the way of the next one. The next import would destroy it.
+    fn destroy_unwanted(&self, name: &str) -> Result<()> {
+        let unwanted = {
+            let _names = self.0.lock_names();
+            let Ok(dataset) = self.receiver_of(name) else { return Ok(()) };
+            let is_unwanted = !dataset.is_snapshot && dataset.is_inconsistent() && !has_resume_state(&self.0.parts, dataset.object)?;
+            if !is_unwanted || self.0.parts.receives.is_under_way(dataset.object) {
+                return Ok(());
+            }
+            dataset.name()?
+        };
+        self.0.destroy_dataset(&unwanted)
     }
 
     /// Gives up what an interrupted receive has left to be resumed.

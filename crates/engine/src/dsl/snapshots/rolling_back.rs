@@ -84,8 +84,8 @@ impl SnapshotVerbs<'_> {
     /// # Errors
     /// It cannot be destroyed (`Busy`: it is in use); the next import does it.
     pub fn give_up_rollback(&self, begun: RollbackBegun) -> Result<()> {
-        let groups = &self.0.meta.context.groups;
-        groups.wait_synced(groups.open_txg())?;
+        let context = &self.0.meta.context;
+        context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
         let name = begun.dataset.name()?;
         drop(begun);
         self.0.destroy_dataset(&name)
