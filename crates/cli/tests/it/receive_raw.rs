@@ -138,6 +138,45 @@ fn keys_of_a_package_stay_in_relation() {
     to.finish();
 }
 
+/// A clone shares the object with the key of its origin. When it was promoted, that still named the old file system as the encryption root; and when that one was
+/// destroyed, nobody could load the key any more.
+#[test]
+fn a_promoted_clone_is_the_encryption_root() {
+    let Some(to) = Receiver::new() else { return };
+    let Some(golden) = Golden::find("encrypt").expect("a golden pool") else { return };
+    to.rig.ok(&format!("zpool import -o readonly=on -N -d {} g_encrypt", golden.directory().display()));
+    let package = to.sent("zfs send -Rw g_encrypt/pass@e");
+    to.received("zfs receive tank/pass", &package);
+    to.rig.ok("zpool export g_encrypt");
+    to.rig.ok("zfs snapshot tank/pass@f");
+    let more = to.sent("zfs send -w -i tank/pass@e tank/pass@f");
+    to.received("zfs receive -o origin=tank/pass@e tank/clone", &more);
+    let facts = |names: &str| to.rig.ok(&format!("zfs get -Ho value encryptionroot,keylocation {names}"));
+    assert_eq!(facts("tank/clone"), "tank/pass\nnone\n");
+    to.rig.ok("zfs promote tank/clone");
+    assert_eq!(facts("tank/clone"), "tank/clone\nfile:///run/keys/pass\n");
+    assert_eq!(facts("tank/pass"), "tank/clone\nnone\n");
+    assert_eq!(facts("tank/pass/child"), "tank/clone\nnone\n");
+    assert_eq!(facts("tank/pass/changed"), "tank/pass/changed\nfile:///run/keys/new.key\n", "what has its own key keeps it");
+    to.rig.ok("zfs destroy -r tank/pass");
+    to.rig.ok("zpool export tank");
+    to.rig.ok("zpool import -d @ tank");
+    assert_eq!(facts("tank/clone"), "tank/clone\nfile:///run/keys/pass\n");
+    to.sent("zfs send -w tank/clone@f");
+    to.rig.ok("zpool export tank");
+    to.rig.check("tank");
+    to.rig.zdb(&["a.img"]);
+    // With the key OpenZFS reads the files.
+    let images = to.rig.path("images");
+    fs::create_dir(&images).expect("a directory");
+    std::os::unix::fs::symlink(to.rig.path("a.img"), images.join("a.img")).expect("a link");
+    let Some(place) = Golden::place("encrypt") else { return };
+    let key = fs::read_to_string(place.join("keys/pass")).expect("the pass phrase");
+    let Some(said) = sim::oracle::zdb_text(&images, &["-K", key.trim_end(), "-dddd", "tank/clone@f"]) else { return };
+    let paths = said.lines().filter(|line| line.starts_with("\tpath\t/")).count();
+    assert!(said.contains("Unlocked encryption root: tank/clone\n") && paths > 10, "{paths} paths in\n{said}");
+}
+
 #[test]
 fn raw_streams_that_do_not_fit_are_refused() {
     let Some(to) = Receiver::new() else { return };

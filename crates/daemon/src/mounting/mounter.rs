@@ -525,8 +525,10 @@ impl Mounter for FuseMounter {
         let Some(ops) = self.mounts.ops(dataset).map(Arc::clone).filter(|ops| !ops.is_ended()) else { return change() };
         self.transactions.before_unmount(|other| other == dataset, false)?;
         self.fetch_writes(dataset);
-        ops.replace_contents(change, || pool.file_system(dataset).map_err(failed))?;
         let asked = self.options(dataset);
+        let object = pool.engine().dsl.open_dataset(dataset).map_err(failed)?.object;
+        let opener = Properties::of(pool, dataset, &asked)?.opener(Arc::clone(pool), object);
+        ops.replace_contents(change, opener, failed)?;
         self.follow(pool, dataset, &asked)
     }
 

@@ -4,7 +4,8 @@
 //! A rollback gives a dataset other contents while it is mounted, and nobody may have it open meanwhile. So calls of the kernel pass a gate; when it
 //! is closed and nobody is inside, the file system is let go of, the contents change, and it is opened again. What the kernel was told of
 //! passes on: a file of the same number and generation is the same file, and counts as known as often as before. A file that is gone is *stale*: calls
-//! with its node get `ESTALE` until the kernel has forgotten it, or is told of another file with its number.
+//! with its node get `ESTALE` until the kernel has forgotten it, or is told of another file with its number. However the change ends, it is opened again; if it
+//! cannot be now, as a pool may just be suspended, the next call tries.
 //!
 //! Of many mounts few are used. What was mounted with many others is opened when the first call needs its files ([`Ops::unopened`]): until then it
 //! takes no memory, and none of its blocks was read. Damage to them is the caller's `EIO` then, not a mount that fails.
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwapOption;
 use fuse::{Errno, Result};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tarnfs::{FileSystem, InodeNumber, Stat};
+use tarnfs::{FileSystem, InodeNumber, Stat, Told};
 
 use crate::ops::Ops;
 use crate::ops::nodes::node::Node;
@@ -32,7 +33,7 @@ type Changed<T, E> = std::result::Result<T, E>;
 
 /// See the module.
 pub(in crate::ops) struct Head {
-    /// None while it changes, or if it could not be opened after that; or if nobody has used it yet.
+    /// None while it changes, and until it could be opened after that; or if nobody has used it yet.
     current: Arc<ArcSwapOption<FileSystem>>,
     /// guards: that nobody is at work in the contents while they change
     gate: RwLock<()>,
@@ -42,6 +43,8 @@ pub(in crate::ops) struct Head {
     stale: Mutex<HashMap<InodeNumber, u64>>,
     /// Until somebody uses it. guards: that it is opened once
     opener: Mutex<Option<Opener>>,
+    /// guards: what the kernel knows of the contents that were, until others are opened
+    told: Mutex<Vec<Told>>,
     /// guards: what is to be done when it is opened
     when_used: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -65,6 +68,7 @@ impl Head {
             has_stale: AtomicBool::new(false),
             stale: Mutex::default(),
             opener: Mutex::new(opener),
+            told: Mutex::default(),
             when_used: Mutex::default(),
         }
     }
@@ -122,8 +126,12 @@ impl Head {
                 return;
             }
         }
-        if let Some(filesystem) = self.current() {
-            filesystem.forget(inode, count);
+        match self.current() {
+            Some(filesystem) => filesystem.forget(inode, count),
+            None => {
+                let mut told = self.told.lock();
+                told.iter_mut().filter(|told| told.inode == inode).for_each(|told| told.count = told.count.saturating_sub(count));
+            }
         }
     }
 }
@@ -150,7 +158,7 @@ impl Ops {
     pub fn open_contents(&self) -> Changed<(), tarnfs::Error> {
         let mut opener = self.head.opener.lock();
         let Some((filesystem, frees_left_behind)) = opener.as_ref().map(|open| open()).transpose()? else { return Ok(()) };
-        self.go_on_in(filesystem, &[]);
+        self.go_on_in(filesystem);
         *opener = None;
         drop(opener);
         if frees_left_behind {
@@ -200,34 +208,38 @@ impl Ops {
         self.head.gate.read_recursive()
     }
 
-    /// Has the dataset get other contents by `change`, while nobody is inside, and goes on in what `open` then finds. Never to be called by an
+    /// Has the dataset get other contents by `change`, while nobody is inside, and goes on in what `opener` then opens. Never to be called by an
     /// operation of this mount.
     ///
     /// # Errors
-    /// That of `change` (the contents are the old ones), else that of `open` (every call fails from now on).
-    pub fn replace_contents<E>(&self, change: impl FnOnce() -> Changed<(), E>, open: impl FnOnce() -> Changed<Arc<FileSystem>, E>) -> Changed<(), E> {
+    /// That of `change` (the contents are the old ones), else that of `opener`, as `failed` says it (the next call tries again).
+    pub fn replace_contents<E>(&self, change: impl FnOnce() -> Changed<(), E>, opener: Opener, failed: impl FnOnce(tarnfs::Error) -> E) -> Changed<(), E> {
         self.left_behind.lock().take();
         // What the kernel holds of mapped files comes now, not into the new contents.
         self.contents_replaced();
         let closed = self.head.gate.write();
-        let told = self.head.current().map_or_else(Vec::new, |filesystem| filesystem.told());
+        if let Some(filesystem) = self.head.current() {
+            *self.head.told.lock() = filesystem.told();
+        }
         // Files that were removed while open are freed here.
         self.in_use.lock().take();
         self.head.close_unopened();
         self.head.current.store(None);
+        let reopening = Reopening { ops: self, opener: Some(opener) };
         let changed = change();
-        let opened = open().map(|filesystem| self.go_on_in(filesystem, &told));
+        let opened = reopening.now();
         drop(closed);
         self.contents_replaced();
-        changed.and(opened)
+        changed.and(opened.map_err(failed))
     }
 
-    fn go_on_in(&self, filesystem: Arc<FileSystem>, told: &[tarnfs::Told]) {
+    fn go_on_in(&self, filesystem: Arc<FileSystem>) {
         *self.in_use.lock() = Some(filesystem.use_mounted());
         let _ = filesystem.lookup_inode(filesystem.root());
         self.head.root.store(filesystem.root(), Ordering::Relaxed);
+        let told = std::mem::take(&mut *self.head.told.lock());
         let mut stale = self.head.stale.lock();
-        for told in told {
+        for told in told.into_iter().filter(|told| told.count > 0) {
             let is_there = told.generation.is_some_and(|generation| filesystem.take_over(told.inode, generation, told.count));
             if !is_there && told.inode != filesystem.root() {
                 *stale.entry(told.inode).or_default() += told.count;
@@ -245,5 +257,37 @@ impl Ops {
         let mut known = self.head.current().map_or_else(Vec::new, |filesystem| filesystem.known_inodes());
         known.extend(self.head.stale());
         known
+    }
+}
+
+/// Contents that are to be opened, even if what changes them panics.
+struct Reopening<'o> {
+    ops: &'o Ops,
+    opener: Option<Opener>,
+}
+
+impl Reopening<'_> {
+    fn now(mut self) -> Changed<(), tarnfs::Error> {
+        self.open()
+    }
+
+    fn open(&mut self) -> Changed<(), tarnfs::Error> {
+        let Some(opener) = self.opener.take() else { return Ok(()) };
+        match opener() {
+            Ok((filesystem, _)) => self.ops.go_on_in(filesystem),
+            Err(error) => {
+                *self.ops.head.opener.lock() = Some(opener);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reopening<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.open() {
+            tracing::warn!(%error, "the contents of a mount are not open until the next call needs them");
+        }
     }
 }

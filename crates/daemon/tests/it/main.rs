@@ -401,6 +401,47 @@ fn the_end_of_an_old_mount_forgets_nothing_of_a_new_one() {
     drop((old, new, filesystem));
 }
 
+/// What was to give a mount other contents panicked, or the contents could not be opened again as the pool was suspended: every call of the mount was an `EIO` from
+/// then on, until it was mounted again.
+#[test]
+fn a_mount_goes_on_however_its_contents_were_to_change() {
+    use fuse::Filesystem;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let rig = Rig::new(256 << 20);
+    let pool = rig.pool().clone();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let opener = |failures: usize| -> daemon::ops::Opener {
+        let (pool, tries) = (pool.clone(), tries.clone());
+        tries.store(0, Ordering::Relaxed);
+        Box::new(move || {
+            if tries.fetch_add(1, Ordering::Relaxed) < failures {
+                engine::bail!(Suspended, "a test's pool is suspended");
+            }
+            let objset = pool.dsl.objset(&pool.dsl.open_dataset("tank")?)?;
+            Ok((Arc::new(tarnfs::FileSystem::open(objset, tarnfs::MountOptions::default(), || (0, 1 << 30))?), true))
+        })
+    };
+    let ops = daemon::ops::Ops::unopened(opener(0), None, daemon::ops::OpsOptions::default());
+    let cx = fuse::Context { unique: 1, uid: 0, gid: 0, pid: 1, other_group: None };
+    let made = ops.mkdir(&cx, fuse::ROOT_NODE, b"d", 0o755, 0).unwrap();
+    let works = |name: &[u8]| {
+        ops.mkdir(&cx, made.node, name, 0o755, 0).map(|_| ()).and_then(|()| ops.lookup(&cx, made.node, name).map(|_| ()))
+    };
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ops.replace_contents(|| -> Result<(), String> { panic!("a test's panic") }, opener(0), |error| error.to_string())));
+    assert!(panicked.is_err());
+    assert_eq!(works(b"a"), Ok(()), "after a panic");
+    // It cannot be opened twice: the second time a call of the kernel hears of it.
+    let refused = ops.replace_contents(|| Err("it did not change".to_owned()), opener(2), |error| error.to_string());
+    assert_eq!(refused, Err("it did not change".to_owned()));
+    assert_eq!(works(b"b"), Err(fuse::Errno::EIO));
+    assert_eq!(works(b"b"), Ok(()), "what the kernel knew it still knows");
+    assert_eq!(tries.load(Ordering::Relaxed), 3);
+    assert_eq!(ops.replace_contents(|| Ok(()), opener(0), |error| error.to_string()), Ok(()));
+    assert_eq!(works(b"c"), Ok(()));
+    ops.destroy();
+}
+
 /// What is mounted with many others is opened by the first call that needs its files, once, and what a crash left behind is freed then. A sync of what
 /// nobody has used has nothing to do. What could not be opened is tried again.
 #[test]

@@ -17,6 +17,7 @@ mod accounting;
 mod branch;
 mod lists;
 mod destroy;
+mod refused;
 
 use super::feature::Features;
 use super::*;
@@ -158,6 +159,10 @@ impl Rig {
     }
 
     fn create(&self) {
+        self.create_with(Feature::for_new_pools().collect());
+    }
+
+    fn create_with(&self, features: Vec<Feature>) {
         let frees = Mutex::new(Vec::new());
         let tx = SyncTx::new(&self.context, TXG_INITIAL, 1, &frees);
         let owner = Arc::new(MosSpace::default());
@@ -165,7 +170,7 @@ impl Rig {
         let meta = Meta::new(Mos(mos), Features::default(), 5000, self.context.clone());
         let new = NewTree {
             pool: "pool".into(),
-            features: Feature::for_new_pools().collect(),
+            features,
             properties: vec![("atime".into(), PropertyChange::Set(PropertyValue::Number(0)))],
             fill: fill(),
         };

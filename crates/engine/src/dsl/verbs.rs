@@ -37,7 +37,7 @@ impl Dsl {
     /// # Errors
     /// `Exists`, `NotFound` (its parent), `Invalid`, `NameTooLong`, `NoSpace`.
     pub fn create_dataset(self: &Arc<Self>, new: NewDataset) -> Result<()> {
-        new.check_properties()?;
+        new.check_properties(&self.meta)?;
         let name = new.name.clone();
         let check = move |dsl: &Arc<Dsl>| check_create(&dsl.parts, &name).map(drop);
         self.run_task(16, SpaceCheck::Normal, check, move |dsl, tx| create_sync(&dsl.parts, new, tx))
@@ -49,7 +49,7 @@ impl Dsl {
     /// `Exists`, `NotFound` (the snapshot; its parent), `Invalid`, `NameTooLong`, `NoSpace`.
     #[doc(alias = "dmu_objset_clone")]
     pub fn clone_dataset(self: &Arc<Self>, new: NewClone) -> Result<()> {
-        new.check_properties()?;
+        new.check_properties(&self.meta)?;
         let checked = new.clone();
         let check = move |dsl: &Arc<Dsl>| check_clone(&dsl.parts, &checked).map(drop);
         self.run_task(6, SpaceCheck::Normal, check, move |dsl, tx| clone_sync(&dsl.parts, &new, tx))
@@ -188,7 +188,7 @@ impl Dsl {
     pub fn change_grants(self: &Arc<Self>, name: &str, changes: Vec<GrantChange>, taken: bool) -> Result<()> {
         let (name, changes) = (name.to_owned(), Arc::new(changes));
         let (checked_name, checked) = (name.clone(), changes.clone());
-        let check = move |dsl: &Arc<Dsl>| check_grants(&dsl.parts, &checked_name, &checked);
+        let check = move |dsl: &Arc<Dsl>| check_grants(&dsl.parts, &checked_name, &checked, taken);
         self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| match taken {
             false => grant_sync(&dsl.parts, &name, &changes, tx),
             true => ungrant_sync(&dsl.parts, &name, &changes, tx),

@@ -472,3 +472,54 @@ fn what_is_dropped_is_gone() {
     assert!(held.1.upgrade().is_none(), "the vdevs are held");
     assert!(disk.upgrade().is_none(), "the device is held");
 }
+
+/// A stream was there and the pool waited for its device when it was to end, or the receive began then: the thread panicked that waited for the end, and
+/// what had begun was in the way of another stream until the pool was imported again.
+#[test]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn receives_while_the_pool_waits_for_its_device() {
+    use crate::dsl::{ReceiveTarget, StreamHead};
+    use crate::error::ErrorKind;
+    use ondisk::stream::{Begin, HEADER_SUBSTREAM, STREAM_MAGIC};
+    let begin = Begin { magic: STREAM_MAGIC, version_info: HEADER_SUBSTREAM, objset_type: 2, to_guid: 7, ..Begin::zeroed() };
+    let head = StreamHead { begin, list: ondisk::nvlist::NvList::new() };
+    let target = |name: &str| ReceiveTarget { dataset: name.into(), snapshot: "s".into(), ..ReceiveTarget::default() };
+    let disk = Arc::new(disk::MemDisk::new("receiving", 256 << 20));
+    let pool = pool_on(&disk);
+    pool.sync_all().unwrap();
+    pool.vdevs.gate().set_mode(crate::vdev::FailureMode::Wait);
+    let receiving = pool.dsl.receiving();
+    let first = receiving.begin_receive(target("receiving/first"), &head).unwrap();
+    // A group cannot be written: the changes are queued for the one after it.
+    disk.faults.break_writes(true);
+    pool.change_config(|config| config.comment = Some("changed".into()));
+    assert!(pool.sync_all().is_err());
+    let (error, first) = receiving.end_receive(first, &head).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Suspended, "{error}");
+    assert!(receiving.abandon_receive(first.unwrap()).is_err(), "it cannot be destroyed now, and nobody waits for it");
+    let error = receiving.begin_receive(target("receiving/second"), &head).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Suspended, "{error}");
+    disk.faults.break_writes(false);
+    for _ in 0..100 {
+        pool.clear_errors(None);
+        if pool.sync_all().is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    pool.sync_all().unwrap();
+    for name in ["receiving/first", "receiving/second"] {
+        assert!(pool.dsl.open_dataset(&format!("{name}@s")).is_err(), "{name} was given up");
+        let received = receiving.begin_receive(target(name), &head).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(receiving.begin_receive(target(name), &head).err().map(|error| error.kind()), Some(ErrorKind::Busy), "{name} is under way");
+        assert!(receiving.end_receive(received, &head).is_ok(), "{name}");
+        assert!(pool.dsl.open_dataset(&format!("{name}@s")).is_ok(), "{name}");
+    }
+    // The pool stops for good.
+    let third = receiving.begin_receive(target("receiving/third"), &head).unwrap();
+    pool.vdevs.gate().set_mode(crate::vdev::FailureMode::Stop);
+    disk.faults.break_writes(true);
+    pool.change_config(|config| config.comment = Some("again".into()));
+    assert!(pool.sync_all().is_err());
+    assert!(receiving.end_receive(third, &head).is_err());
+}

@@ -9,9 +9,10 @@ use super::delegation::list_of;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::dsl::Parts;
+use crate::dsl::mos::Mos;
 use crate::dsl::tasks::actor::actor;
 use crate::dsl::tree::dir::Dir;
-use crate::error::Result;
+use crate::error::{Result, Within};
 
 /// The longest name of a permission.
 const NAME_BYTES_MAX: usize = 255;
@@ -27,18 +28,40 @@ pub struct GrantChange {
     pub permissions: Vec<String>,
 }
 
-/// Whether a dataset can have these grants.
-pub(in crate::dsl) fn check_grants(parts: &Parts, name: &str, changes: &[GrantChange]) -> Result<()> {
+/// Whether a dataset can have these grants. `taken`: they are to be taken away.
+pub(in crate::dsl) fn check_grants(parts: &Parts, name: &str, changes: &[GrantChange], taken: bool) -> Result<()> {
     for change in changes {
         let names = change.permissions.iter().chain([&change.key.name()]).map(String::len).max();
         if names > Some(NAME_BYTES_MAX) {
             bail!(NameTooLong, "{name}: the name of a permission is too long");
         }
+        if change.permissions.iter().any(|permission| permission.is_empty() || permission.contains('\0')) {
+            bail!(Invalid, "{name}: it is no name of a permission");
+        }
     }
     if parts.meta.version() < VERSION_OF_GRANTS {
         bail!(NotSupported, "pool must be upgraded");
     }
-    parts.tree.dir_by_name(name).map(drop)
+    let head = parts.tree.dataset_by_name(name)?;
+    if head.is_snapshot {
+        bail!(Invalid, "{name}: it is a snapshot");
+    }
+    if taken { Ok(()) } else { check_room(&parts.meta.mos, head.dir.phys().delegations.get(), changes).within(|| name) }
+}
+
+/// Whether the dictionaries have room for grants.
+fn check_room(mos: &Mos, delegations: u64, changes: &[GrantChange]) -> Result<()> {
+    if delegations == 0 {
+        return Ok(());
+    }
+    let keys: Vec<String> = changes.iter().map(|change| change.key.name()).collect();
+    mos.zap(delegations)?.check_room(&keys)?;
+    for GrantChange { key, permissions } in changes {
+        if let Some(list) = list_of(mos, delegations, key)? {
+            mos.zap(list)?.check_room(permissions)?;
+        }
+    }
+    Ok(())
 }
 
 /// The dictionary of a directory, made where there is none.

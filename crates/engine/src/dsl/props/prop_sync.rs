@@ -19,6 +19,7 @@ use crate::dmu::SyncTx;
 use crate::dsl::counts::begin_counts;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
+use crate::dsl::meta::Meta;
 use crate::dsl::mos::Mos;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error::Result;
@@ -112,11 +113,44 @@ fn entries_put(changes: &[(String, PropertyChange)]) -> Vec<(String, usize)> {
 ///
 /// # Errors
 /// `NoSpace`: too many names have nearly the same hash.
-pub(in crate::dsl) fn check_fit_together(changes: &[(String, PropertyChange)]) -> Result<()> {
+fn check_fit_together(changes: &[(String, PropertyChange)]) -> Result<()> {
     let put = entries_put(changes);
     let put: Vec<(&[u8], usize)> = put.iter().map(|(name, bytes)| (name.as_bytes(), *bytes)).collect();
     // Names of one length that share a hash do so with whatever salt.
     Zap::check_room_in_new_for(&put, 1, Normalization::NONE)
+}
+
+/// As [`check_fits`], of a change, with what it is called in the dictionary; and refuses what needs a feature that is not enabled.
+///
+/// # Errors
+/// `NameTooLong`, `TooBig`, `Invalid`, `NotSupported`
+fn check_change(meta: &Meta, name: &str, change: &PropertyChange) -> Result<()> {
+    if name.is_empty() || name.contains('\0') {
+        bail!(Invalid, "invalid property '{}'", name.escape_debug());
+    }
+    let (value, key_bytes) = match change {
+        PropertyChange::Set(value) => (value, name.len()),
+        PropertyChange::Receive(value) => (value, name.len() + RECEIVED.len()),
+        PropertyChange::Inherit | PropertyChange::Revert | PropertyChange::Unreceive => return Ok(()),
+    };
+    check_fits(name, value)?;
+    if key_bytes >= NAME_LENGTH_MAX {
+        bail!(NameTooLong, "property name '{name}' is too long");
+    }
+    let counts = matches!(find(name).map(|property| property.name), Some("filesystem_limit" | "snapshot_limit"));
+    if counts && is_limit(change) && !meta.features.is_enabled(Feature::FilesystemLimits) {
+        bail!(NotSupported, "pool and or dataset must be upgraded to set this property or value");
+    }
+    Ok(())
+}
+
+/// Refuses properties of a new dataset that no dictionary can hold, or not together.
+///
+/// # Errors
+/// `NameTooLong`, `TooBig`, `Invalid`, `NotSupported`; `NoSpace`: too many names have nearly the same hash.
+pub(in crate::dsl) fn check_new_properties(meta: &Meta, changes: &[(String, PropertyChange)]) -> Result<()> {
+    changes.iter().try_for_each(|(property, change)| check_change(meta, property, change))?;
+    check_fit_together(changes)
 }
 
 /// Whether all the changes make sense for the dataset called `name`.
@@ -157,8 +191,8 @@ impl Dataset {
         if property.is_some_and(|p| p.is_read_only() && !matches!(change, PropertyChange::Receive(_))) {
             bail!(Denied, "the property '{name}' is read-only");
         }
+        check_change(self.meta(), name, change)?;
         if let PropertyChange::Set(value) | PropertyChange::Receive(value) = change {
-            check_fits(name, value)?;
             if property.is_some_and(|p| p.is_text() != matches!(value, PropertyValue::Text(_))) {
                 bail!(Invalid, "the property '{name}' has a value of the wrong kind");
             }

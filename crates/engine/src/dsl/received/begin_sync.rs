@@ -52,14 +52,15 @@ pub(super) fn begin_sync(parts: &Parts, target: ReceiveTarget, head: &StreamHead
         furnish(parts, &dataset, &target, head, key.as_ref(), tx)?;
         parts.record_dataset_event(&dataset, "receive", " ", tx)?;
     }
-    parts.receives.begin(dataset.object);
+    // One that is resumed nobody else can take since it was checked: that needs the lock of names.
+    let under_way = parts.receives.begin(dataset.object);
     // What it is a clone of has had a log since, and the first block of that is named in its root.
     forget_log(parts, &dataset, tx)?;
     let objset = parts.objsets.objset(&dataset)?;
     if let Some(key) = key.filter(|_| !is_resumed) {
         objset.set_raw_head(tx, &key.head)?;
     }
-    Ok(ReceivedDataset { dataset, objset, is_new, bytes_before, should_save: is_resumed, target, receives: parts.receives.clone() })
+    Ok(ReceivedDataset { dataset, objset, is_new, bytes_before, should_save: is_resumed, target, _under_way: under_way })
 }
 
 /// Gives a new dataset what a received one has.

@@ -7,13 +7,16 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ObjsetType;
 use ondisk::stream::{BEGIN_FLAG_CLONE, BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, HEADER_SUBSTREAM, StreamFeatures};
+use ondisk::zap_fat;
 
 use super::target::{ReceiveTarget, StreamHead};
 use super::RECEIVED_BELOW;
+use crate::dsl::PropertyValue;
 use crate::dsl::counts::{Limited, check_limits};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
 use crate::dsl::keys::wrapped_key::WrappedKey;
+use crate::dsl::props::prop_sync::check_fits;
 use crate::dsl::tree::create_sync::check_new_name;
 use crate::dsl::tree::dir::Dir;
 use crate::dsl::tree::names::DatasetName;
@@ -42,6 +45,9 @@ const NEEDED: [(StreamFeatures, Feature); 9] = [
     (StreamFeatures::REDACTED, Feature::RedactedDatasets),
     (StreamFeatures::LONG_NAME, Feature::Longname),
 ];
+
+/// What an entry of a dictionary has room for.
+const GUIDS_MAX: usize = zap_fat::VALUE_MAX / size_of::<u64>();
 
 /// Looks whether the stream can go there. In open context, and again in the sync thread.
 #[doc(alias = "dmu_recv_begin_check")]
@@ -72,6 +78,7 @@ fn check_stream(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
         return Err(error!(Unsupported, "deduplicated streams are not received any more: 'zstream redup' makes others of them"));
     }
     head.key()?;
+    check_noted(target, head)?;
     let enabled = &parts.meta.features;
     for (stream, feature) in NEEDED {
         if features.contains(stream) && !enabled.is_enabled(feature) {
@@ -107,6 +114,19 @@ fn check_raw(head: &StreamHead) -> Result<()> {
         return Err(error!(NotSupported, "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated."));
     }
     Ok(())
+}
+
+/// What the dataset notes of the stream and of its target must fit: found out when the dataset is made, that would stop the pool.
+fn check_noted(target: &ReceiveTarget, head: &StreamHead) -> Result<()> {
+    for guids in [head.redact_snapshots(), head.redact_from_snapshots()].into_iter().flatten() {
+        if guids.len() > GUIDS_MAX {
+            return Err(error!(Unsupported, "the stream is redacted for {} snapshots: a dataset can be for {GUIDS_MAX}", guids.len()));
+        }
+    }
+    match &target.key_location {
+        Some(location) => check_fits("keylocation", &PropertyValue::Text(location.clone())),
+        None => Ok(()),
+    }
 }
 
 /// It is not in a file system that is there, nor is it being received.

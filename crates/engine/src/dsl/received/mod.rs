@@ -22,7 +22,7 @@ mod target;
 mod verbs;
 
 pub use resume_sync::{ResumePoint, ResumePoints};
-pub(in crate::dsl) use target::Receives;
+pub(in crate::dsl) use target::{Receives, UnderWay};
 pub use verbs::ReceiveVerbs;
 pub use target::{ReceiveTarget, ReceivedDataset, SavedState, StreamHead};
 

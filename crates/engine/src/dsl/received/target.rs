@@ -1,6 +1,7 @@
 //! What is received, and where.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use ondisk::nvlist::NvList;
@@ -90,13 +91,7 @@ pub struct ReceivedDataset {
     /// When it ends here, something is there already that was received in vain otherwise.
     pub(super) should_save: bool,
     pub(super) target: ReceiveTarget,
-    pub(super) receives: Arc<Receives>,
-}
-
-impl Drop for ReceivedDataset {
-    fn drop(&mut self) {
-        self.receives.end(self.dataset.object);
-    }
+    pub(super) _under_way: UnderWay,
 }
 
 /// What a broken receive has left, while it is sent on: nobody goes on with it or gives it up meanwhile.
@@ -107,33 +102,70 @@ pub struct SavedState {
     pub guid: u64,
     /// What the sender called that.
     pub name: String,
-    pub(super) receives: Arc<Receives>,
-}
-
-impl Drop for SavedState {
-    fn drop(&mut self) {
-        self.receives.end(self.dataset.object);
-    }
+    pub(super) _under_way: UnderWay,
 }
 
 /// The receives that are under way, and the rollbacks: their datasets are not to be taken for what a crash left.
 #[derive(Debug, Default)]
 pub(in crate::dsl) struct Receives {
-    /// guards: the datasets' objects
-    under_way: Mutex<BTreeSet<u64>>,
+    /// guards: the datasets' objects, and how many owners each has: the number of one that was destroyed may be given to another before its owner hears of it
+    under_way: Mutex<BTreeMap<u64, usize>>,
 }
 
 impl Receives {
     /// Whether a dataset is being received into.
     pub(in crate::dsl) fn is_under_way(&self, dataset: u64) -> bool {
-        self.under_way.lock().contains(&dataset)
+        self.under_way.lock().contains_key(&dataset)
     }
 
-    pub(in crate::dsl) fn begin(&self, dataset: u64) {
-        self.under_way.lock().insert(dataset);
+    /// A dataset is new, or it was just looked, under the lock of names, that it is not under way.
+    pub(in crate::dsl) fn begin(self: &Arc<Self>, dataset: u64) -> UnderWay {
+        *self.under_way.lock().entry(dataset).or_default() += 1;
+        UnderWay { receives: self.clone(), dataset }
     }
 
-    pub(in crate::dsl) fn end(&self, dataset: u64) {
-        self.under_way.lock().remove(&dataset);
+    /// `None`: it is under way already.
+    pub(in crate::dsl) fn begin_alone(self: &Arc<Self>, dataset: u64) -> Option<UnderWay> {
+        match self.under_way.lock().entry(dataset) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(place) => place.insert(1),
+        };
+        Some(UnderWay { receives: self.clone(), dataset })
+    }
+}
+
+/// A dataset is under way as long as this is there.
+#[derive(Debug)]
+pub(in crate::dsl) struct UnderWay {
+    receives: Arc<Receives>,
+    dataset: u64,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut owners) = self.receives.under_way.lock().entry(self.dataset) {
+            *owners.get_mut() -= 1;
+            if *owners.get() == 0 {
+                owners.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A resume and a `send -S` both had it, and the one that ended first gave it free for the other.
+    #[test]
+    fn a_dataset_is_under_way_until_the_last_owner_ends() {
+        let receives = Arc::new(Receives::default());
+        let first = receives.begin_alone(7).unwrap();
+        assert!(receives.is_under_way(7) && receives.begin_alone(7).is_none());
+        let second = receives.begin(7);
+        drop(first);
+        assert!(receives.is_under_way(7) && receives.begin_alone(7).is_none());
+        drop(second);
+        assert!(!receives.is_under_way(7) && receives.begin_alone(7).is_some());
     }
 }

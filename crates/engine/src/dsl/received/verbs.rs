@@ -16,10 +16,14 @@ use crate::dsl::dsl::Dsl;
 use crate::dsl::snapshots::rollback_sync::ROLLBACK_NAME;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// So often a stream asks again for a dataset that is in use.
 const BUSY_TRIES: u32 = 4;
+
+fn busy(name: &str) -> Error {
+    error!(Busy, "'{name}': dataset is busy")
+}
 
 /// What can be done with a dataset that a stream is received into.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ impl ReceiveVerbs<'_> {
     /// `Exists`, `NotFound`, `Busy`, `Mismatch` (there is no snapshot that it is incremental from), `Modified` (changed since), `NotSupported`,
     /// `Unsupported`, `Invalid`, `NoSpace`.
     pub fn begin_receive(&self, target: ReceiveTarget, head: &StreamHead) -> Result<ReceivedDataset> {
+        self.destroy_unwanted(&target.dataset)?;
         let head = Arc::new(head.clone());
         let (checked, checked_head) = (target.clone(), head.clone());
         let check = move |dsl: &Arc<Dsl>| check_begin(&dsl.parts, &checked, &checked_head).map(drop);
@@ -41,16 +46,17 @@ impl ReceiveVerbs<'_> {
     /// All of a stream is there: it becomes a snapshot, and the dataset what it was received for.
     ///
     /// # Errors
-    /// `Busy` (somebody uses what is replaced), `Exists`, `Modified`, `Quota`, `NoSpace`. Then nothing is changed, and
-    /// [`ReceiveVerbs::abandon_receive`] cleans up.
-    pub fn end_receive(&self, received: ReceivedDataset, head: &StreamHead) -> Result<(), (crate::error::Error, ReceivedDataset)> {
-        let received = Arc::new(Mutex::new(received));
+    /// `Busy` (somebody uses what is replaced), `Exists`, `Modified`, `Quota`, `NoSpace`, `Suspended`. Then nothing is changed, and [`ReceiveVerbs::abandon_receive`]
+    /// cleans up what comes with the error. Nothing comes if the pool stopped in the middle: it may be there or not when the pool goes on.
+    pub fn end_receive(&self, received: ReceivedDataset, head: &StreamHead) -> Result<(), (Error, Option<ReceivedDataset>)> {
+        let received = Arc::new(Mutex::new(Some(received)));
         let head = Arc::new(head.clone());
         let mut left = BUSY_TRIES;
         loop {
             let (kept, head) = (received.clone(), head.clone());
             let change = move |dsl: &Arc<Dsl>, tx: &crate::dmu::SyncTx<'_>| {
                 let received = kept.lock();
+                let Some(received) = received.as_ref() else { return Ok(Err(error!(Suspended, "the pool goes on after the receive was given up"))) };
                 let ending = Ending { target: &received.target, head: &head, dataset: &received.dataset, is_new: received.is_new };
                 match ending.check(&dsl.parts, Some(tx.txg())) {
                     Ok(()) => ending.end_sync(&dsl.parts, tx).map(Ok),
@@ -64,10 +70,8 @@ impl ReceiveVerbs<'_> {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 // Somebody may just be looking at it.
                 Err(error) if error.kind() == ErrorKind::Busy && left > 0 => left -= 1,
-                Err(error) => {
-                    let Some(received) = Arc::into_inner(received) else { unreachable!("the change is over") };
-                    return Err((error, received.into_inner()));
-                }
+                // Where nobody waits for the change any more it may still be queued: then it finds nothing to do. One that is being made is left to be made.
+                Err(error) => return Err((error, received.try_lock().and_then(|mut received| received.take()))),
             }
         }
     }
@@ -78,8 +82,8 @@ impl ReceiveVerbs<'_> {
     /// It cannot be destroyed; the next import does it.
     #[doc(alias = "dmu_recv_cleanup_ds")]
     pub fn abandon_receive(&self, received: ReceivedDataset) -> Result<()> {
-        let groups = &self.0.meta.context.groups;
-        groups.wait_synced(groups.open_txg())?;
+        let context = &self.0.meta.context;
+        context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
         let has_any = !received.dataset.phys().block.is_hole();
         if received.target.resumable && received.should_save && has_any && has_resume_state(&self.0.parts, received.dataset.object)? {
             return Ok(());
@@ -94,33 +98,53 @@ impl ReceiveVerbs<'_> {
     /// # Errors
     /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
     pub fn saved_state(&self, name: &str) -> Result<SavedState> {
-        let dataset = self.leftover(name)?;
+        let (dataset, under_way) = {
+            // One that is resumed is taken by the sync thread, with all names for itself.
+            let _names = self.0.lock_names();
+            let dataset = self.leftover(name)?;
+            let under_way = self.0.parts.receives.begin_alone(dataset.object).ok_or_else(|| busy(name))?;
+            (dataset, under_way)
+        };
         let mos = &self.0.meta.mos;
         let guid = mos.zap_u64(dataset.object, field::RESUME_TO_GUID)?;
         let sent = mos.zap_get(dataset.object, field::RESUME_TO_NAME)?.map(|value| value.to_text());
         let (Some(guid), Some(sent)) = (guid, sent) else { return Err(error!(Corrupt, "'{name}': nothing says what was received")) };
-        let receives = self.0.parts.receives.clone();
-        receives.begin(dataset.object);
-        Ok(SavedState { dataset, guid, name: sent, receives })
+        Ok(SavedState { dataset, guid, name: sent, _under_way: under_way })
     }
 
-    /// What an interrupted receive has left to be resumed.
+    /// What a stream goes into, or would: the hidden child, if there is one, or the dataset. The caller holds the lock of names.
+    fn receiver_of(&self, name: &str) -> Result<Arc<Dataset>> {
+        let dataset = self.0.dataset_by_name(name)?;
+        match self.0.find_child(&dataset.dir, RECEIVED_BELOW)? {
+            Some(below) => self.0.dataset(below.phys().head_dataset.get()),
+            None => Ok(dataset),
+        }
+    }
+
+    /// What an interrupted receive has left to be resumed. The caller holds the lock of names.
     fn leftover(&self, name: &str) -> Result<Arc<Dataset>> {
-        let target = {
-            let _names = self.0.lock_names();
-            let dataset = self.0.dataset_by_name(name)?;
-            match self.0.find_child(&dataset.dir, RECEIVED_BELOW)? {
-                Some(below) => self.0.dataset(below.phys().head_dataset.get())?,
-                None => dataset,
-            }
-        };
+        let target = self.receiver_of(name)?;
         if target.is_snapshot || !target.is_inconsistent() || !has_resume_state(&self.0.parts, target.object)? {
             return Err(error!(Invalid, "'{name}' does not have any resumable receive state to abort"));
         }
         if self.0.parts.receives.is_under_way(target.object) {
-            return Err(error!(Busy, "'{name}': dataset is busy"));
+            return Err(busy(name));
         }
         Ok(target)
+    }
+
+    /// What a receive left that ended while the pool was stopped, and is not to be resumed, is not in the way of the next one. The next import would destroy it.
+    fn destroy_unwanted(&self, name: &str) -> Result<()> {
+        let unwanted = {
+            let _names = self.0.lock_names();
+            let Ok(dataset) = self.receiver_of(name) else { return Ok(()) };
+            let is_unwanted = !dataset.is_snapshot && dataset.is_inconsistent() && !has_resume_state(&self.0.parts, dataset.object)?;
+            if !is_unwanted || self.0.parts.receives.is_under_way(dataset.object) {
+                return Ok(());
+            }
+            dataset.name()?
+        };
+        self.0.destroy_dataset(&unwanted)
     }
 
     /// Gives up what an interrupted receive has left to be resumed.
@@ -128,7 +152,10 @@ impl ReceiveVerbs<'_> {
     /// # Errors
     /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
     pub fn abort_receive(&self, name: &str) -> Result<()> {
-        let name = self.leftover(name)?.name()?;
+        let name = {
+            let _names = self.0.lock_names();
+            self.leftover(name)?.name()?
+        };
         self.0.destroy_dataset(&name)
     }
 
@@ -146,7 +173,7 @@ impl ReceiveVerbs<'_> {
             self.0.dataset(below.phys().head_dataset.get())?
         };
         if self.0.parts.receives.is_under_way(leftover.object) {
-            return Err(error!(Busy, "'{name}': dataset is busy"));
+            return Err(busy(name));
         }
         let leftover = leftover.name()?;
         self.0.destroy_dataset(&leftover)

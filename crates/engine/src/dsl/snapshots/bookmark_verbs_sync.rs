@@ -111,6 +111,10 @@ impl NewBookmark {
             let snapshot = parts.tree.dataset_by_name(&self.source)?;
             if snapshot.features().contains(&Feature::RedactedDatasets) {
                 redaction_of(parts, &snapshot)?.check_fits()?;
+                // The bookmark has a list of what its snapshot is redacted for.
+                if !parts.meta.features.is_enabled(Feature::RedactionBookmarks) {
+                    bail!(NotSupported, "{}: redaction bookmarks feature not enabled", self.name);
+                }
             }
             (snapshot.dir.object, snapshot.phys().creation_txg.get())
         } else {
@@ -250,14 +254,25 @@ pub(in crate::dsl) fn create_bookmarks_sync(parts: &Parts, new: &[NewBookmark], 
     new.iter().try_for_each(|bookmark| bookmark.create_sync(parts, tx))
 }
 
-/// Destroys bookmarks; those that are not there are passed over.
+/// As [`parse`]; `None`: there is no such head.
+fn parse_there<'a>(parts: &Parts, name: &'a str) -> Result<Option<(Arc<Dataset>, &'a str)>> {
+    match parse(parts, name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        parsed => parsed.map(Some),
+    }
+}
+
+/// Whether these are names of bookmarks, there or not.
+#[doc(alias = "dsl_bookmark_destroy_check")]
+pub(in crate::dsl) fn check_destroy_bookmarks(parts: &Parts, names: &[String]) -> Result<()> {
+    names.iter().try_for_each(|name| parse_there(parts, name).map(drop))
+}
+
+/// Destroys bookmarks; those that are not there are passed over. Checked before.
 #[doc(alias = "dsl_bookmark_destroy_sync_impl")]
 pub(in crate::dsl) fn destroy_bookmarks_sync(parts: &Parts, names: &[String], tx: &SyncTx<'_>) -> Result<()> {
     for name in names {
-        let (head, short) = match parse(parts, name) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            parsed => parsed?,
-        };
+        let Some((head, short)) = parse_there(parts, name)? else { continue };
         if let Some((phys, words)) = find(parts, &head, short)? {
             destroy_one(parts, &head, short, &phys, words, tx)?;
         }

@@ -10,6 +10,7 @@
 //! # Path
 //! [`SnapshotVerbs::hold_snapshots`](crate::dsl::SnapshotVerbs::hold_snapshots), [`SnapshotVerbs::release_snapshots`](crate::dsl::SnapshotVerbs::release_snapshots).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::dsl::DATASET_FLAG_DEFER_DESTROY;
@@ -44,7 +45,18 @@ pub(in crate::dsl) fn count(parts: &Parts, snapshot: &Dataset) -> Result<u64> {
 }
 
 impl Tagged {
-    fn each(&self, check: impl Fn(&str) -> Result<()>) -> Refusals {
+    /// Refuses a tag that no dictionary can hold, of whichever snapshots. Found out by the sync thread, that would stop the pool.
+    ///
+    /// # Errors
+    /// `Invalid`
+    pub(in crate::dsl) fn check_tag(&self) -> Result<()> {
+        if self.tag.is_empty() || self.tag.contains('\0') {
+            bail!(Invalid, "a hold has a tag, without zero bytes");
+        }
+        Ok(())
+    }
+
+    fn each(&self, mut check: impl FnMut(&str) -> Result<()>) -> Refusals {
         self.names.iter().filter_map(|name| Some((name.clone(), check(name).err()?))).collect()
     }
 
@@ -57,6 +69,7 @@ impl Tagged {
 
     /// Why some of them cannot be held.
     pub(in crate::dsl) fn hold_refusals(&self, parts: &Parts) -> Refusals {
+        let mut seen = BTreeSet::new();
         self.each(|name| {
             let snapshot = parts.tree.dataset_by_name(name)?;
             if !snapshot.is_snapshot || parts.meta.version() < HOLDS_VERSION {
@@ -65,7 +78,8 @@ impl Tagged {
             if self.tag.len() > TAG_BYTES_MAX {
                 bail!(TooBig, "{name}: tag too long");
             }
-            if self.has_tag(parts, &snapshot)? {
+            // One that is named twice would have the tag the second time.
+            if self.has_tag(parts, &snapshot)? || !seen.insert(snapshot.object) {
                 bail!(Exists, "{name}: tag already exists on this dataset");
             }
             match snapshot.phys().user_holds.get() {
@@ -110,7 +124,9 @@ impl Tagged {
     /// Releases them. Checked before.
     #[doc(alias = "dsl_dataset_user_release_sync_one")]
     pub(in crate::dsl) fn release_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
-        for name in &self.names {
+        let mut released = BTreeSet::new();
+        // One that is named twice is perhaps gone by then.
+        for name in self.names.iter().filter(|name| released.insert(*name)) {
             let snapshot = parts.tree.dataset_by_name(name)?;
             let is_last = goes_with_last_hold(parts, &snapshot)?;
             parts.meta.mos.zap_remove(snapshot.phys().user_holds.get(), &self.tag, tx)?;

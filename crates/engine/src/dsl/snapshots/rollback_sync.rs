@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ondisk::dsl::DATASET_FLAG_INCONSISTENT;
 
+use super::rolling_back::RollbackBegun;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::swap_sync::{check_room_to_swap, check_unused, swap_heads_sync};
@@ -106,14 +107,14 @@ pub(in crate::dsl) fn check_begin(parts: &Parts, name: &str, to: Option<&str>, n
 }
 
 /// Makes the clone that a program works in. Checked before.
-pub(in crate::dsl) fn begin_sync(parts: &Parts, (head, prev): &(Arc<Dataset>, Arc<Dataset>), tx: &SyncTx<'_>) -> Result<Arc<Dataset>> {
+pub(in crate::dsl) fn begin_sync(parts: &Parts, (head, prev): &(Arc<Dataset>, Arc<Dataset>), tx: &SyncTx<'_>) -> Result<RollbackBegun> {
     let clone = create_dataset_sync(parts, &head.dir, ROLLBACK_NAME, Some(prev), None, tx)?;
     clone.change(|state| state.phys_mut().flags |= DATASET_FLAG_INCONSISTENT);
     let unlogged = PropertyChange::Set(PropertyValue::Number(SYNC_DISABLED));
     change_property_sync(parts, &clone, "sync", &unlogged, tx)?;
     forget_log(parts, &clone, tx)?;
-    parts.receives.begin(clone.object);
-    Ok(clone)
+    let begun = parts.receives.begin(clone.object);
+    Ok(RollbackBegun::new(clone, begun))
 }
 
 /// The head, if the clone that a program worked in may take its place, and the snapshot `then` (its name after the `@`) be taken of that.

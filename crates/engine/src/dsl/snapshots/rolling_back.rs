@@ -10,7 +10,7 @@ use super::verbs::SnapshotVerbs;
 use crate::bail;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Dsl;
-use crate::dsl::received::Receives;
+use crate::dsl::received::UnderWay;
 use crate::dsl::space::room::SpaceCheck;
 use crate::error::Result;
 use crate::txg::Txg;
@@ -19,12 +19,12 @@ use crate::txg::Txg;
 pub struct RollbackBegun {
     /// The clone that will take the head's place.
     pub dataset: Arc<Dataset>,
-    begun: Arc<Receives>,
+    _begun: UnderWay,
 }
 
-impl Drop for RollbackBegun {
-    fn drop(&mut self) {
-        self.begun.end(self.dataset.object);
+impl RollbackBegun {
+    pub(super) fn new(dataset: Arc<Dataset>, begun: UnderWay) -> Self {
+        RollbackBegun { dataset, _begun: begun }
     }
 }
 
@@ -52,8 +52,7 @@ impl SnapshotVerbs<'_> {
             let find = find.clone();
             move |dsl: &Arc<Dsl>| find(dsl).map(drop)
         };
-        let dataset = self.0.run_task(3, SpaceCheck::Normal, check, move |dsl, tx| begin_sync(&dsl.parts, &find(dsl)?, tx))?;
-        Ok(RollbackBegun { dataset, begun: self.0.parts.receives.clone() })
+        self.0.run_task(3, SpaceCheck::Normal, check, move |dsl, tx| begin_sync(&dsl.parts, &find(dsl)?, tx))
     }
 
     /// What was begun takes the head's place, all in one group, and is on disk when this returns. `then`: with a snapshot of just that (its name after the `@`).
@@ -85,8 +84,8 @@ impl SnapshotVerbs<'_> {
     /// # Errors
     /// It cannot be destroyed (`Busy`: it is in use); the next import does it.
     pub fn give_up_rollback(&self, begun: RollbackBegun) -> Result<()> {
-        let groups = &self.0.meta.context.groups;
-        groups.wait_synced(groups.open_txg())?;
+        let context = &self.0.meta.context;
+        context.groups.wait_synced_unless(context.groups.open_txg(), &|| context.io.devices().suspension())?;
         let name = begun.dataset.name()?;
         drop(begun);
         self.0.destroy_dataset(&name)

@@ -31,8 +31,8 @@ use crate::dsl::counts::{Limited, adjust_count, check_limits, note_snapshots_cha
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dead::scan_sync;
 use crate::dsl::dsl::Parts;
-use crate::dsl::meta::SpaceDelta;
-use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fit_together, check_fits};
+use crate::dsl::meta::{Meta, SpaceDelta};
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_new_properties};
 use crate::dsl::props::prop_table::is_user_property;
 use crate::dsl::tasks::actor::actor;
 use crate::dsl::tasks::sync_tasks::cannot;
@@ -60,17 +60,12 @@ pub struct NewSnapshots {
 pub type Refusals = Vec<(String, Error)>;
 
 impl NewSnapshots {
-    /// What can be said without the pool.
-    pub(in crate::dsl) fn check(&self) -> Result<()> {
-        for (name, change) in &self.properties {
-            if !is_user_property(name) {
-                bail!(NotSupported, "the property '{name}' cannot be set on a snapshot");
-            }
-            if let PropertyChange::Set(value) | PropertyChange::Receive(value) = change {
-                check_fits(name, value)?;
-            }
+    /// What can be said without its datasets.
+    pub(in crate::dsl) fn check(&self, meta: &Meta) -> Result<()> {
+        if let Some((name, _)) = self.properties.iter().find(|(name, _)| !is_user_property(name)) {
+            bail!(NotSupported, "the property '{name}' cannot be set on a snapshot");
         }
-        check_fit_together(&self.properties)?;
+        check_new_properties(meta, &self.properties)?;
         let mut heads = BTreeSet::new();
         for name in &self.names {
             let parsed = DatasetName::parse(name)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::bookmark_verbs_sync::{NewBookmark, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
+use super::bookmark_verbs_sync::{NewBookmark, check_destroy_bookmarks, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
 use super::destroy_sync::Doomed;
 use super::holds_sync::Tagged;
 use super::redaction_sync::NewRedaction;
@@ -78,7 +78,7 @@ impl SnapshotVerbs<'_> {
     /// `Invalid`, `NameTooLong`, `CrossDevice` (two of one dataset), `NotSupported` (a property that snapshots have not), `NoSpace`.
     #[doc(alias = "dsl_dataset_snapshot")]
     pub fn create_snapshots(&self, new: NewSnapshots) -> Result<Refusals> {
-        new.check()?;
+        new.check(&self.0.meta)?;
         if new.names.len() > 1 && self.0.meta.context.tunables.canary == Some(Canary::SnapshotsOneByOne) {
             let one = |name: &String| self.create_snapshots(NewSnapshots { names: vec![name.clone()], properties: new.properties.clone() });
             return Ok(new.names.iter().map(one).collect::<Result<Vec<Refusals>>>()?.into_iter().flatten().collect());
@@ -93,7 +93,7 @@ impl SnapshotVerbs<'_> {
     /// # Errors
     /// As for [`SnapshotVerbs::create_snapshots`], or what is in the way of one of them.
     pub fn check_new(&self, new: &NewSnapshots) -> Result<()> {
-        new.check()?;
+        new.check(&self.0.meta)?;
         let _names = self.0.lock_names();
         self.0.parts.room.check_change(&*self.0.root_dir()?, 3, SpaceCheck::Normal).map_err(Error::from)?;
         new.refusals(&self.0.parts, None).into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
@@ -162,10 +162,12 @@ impl SnapshotVerbs<'_> {
     /// Keeps snapshots from being destroyed.
     ///
     /// # Errors
-    /// `NoSpace`, `ReadOnly`.
+    /// `Invalid` (the tag), `NoSpace`, `ReadOnly`.
     pub fn hold_snapshots(&self, names: Vec<String>, tag: String) -> Result<Refusals> {
         let cost = (1 + names.len() as u64 / 16, SpaceCheck::Reserved);
-        self.run_refusable(cost, Tagged { names, tag }, |parts, held, _| held.hold_refusals(parts), |parts, held, tx| held.hold_sync(parts, tx))
+        let held = Tagged { names, tag };
+        held.check_tag()?;
+        self.run_refusable(cost, held, |parts, held, _| held.hold_refusals(parts), |parts, held, tx| held.hold_sync(parts, tx))
     }
 
     /// Takes that back. One that only waited for it is destroyed.
@@ -210,8 +212,11 @@ impl SnapshotVerbs<'_> {
     /// Destroys bookmarks; those that are not there are passed over.
     ///
     /// # Errors
-    /// `Invalid`, `ReadOnly`.
+    /// `Invalid`, `NameTooLong`, `ReadOnly`.
     pub fn destroy_bookmarks(&self, names: Vec<String>) -> Result<()> {
-        self.0.run_task(1, SpaceCheck::Reserved, |_| Ok(()), move |dsl, tx| destroy_bookmarks_sync(&dsl.parts, &names, tx))
+        let names = Arc::new(names);
+        let checked = names.clone();
+        let check = move |dsl: &Arc<Dsl>| check_destroy_bookmarks(&dsl.parts, &checked);
+        self.0.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| destroy_bookmarks_sync(&dsl.parts, &names, tx))
     }
 }

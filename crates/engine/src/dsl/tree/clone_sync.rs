@@ -17,7 +17,8 @@ use super::dir::Dir;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
-use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fit_together, check_fits};
+use crate::dsl::meta::Meta;
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_new_properties};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
 
@@ -34,13 +35,8 @@ pub struct NewClone {
 
 impl NewClone {
     /// Refuses properties that no dictionary can hold.
-    pub(in crate::dsl) fn check_properties(&self) -> Result<()> {
-        for (property, change) in &self.properties {
-            if let PropertyChange::Set(value) | PropertyChange::Receive(value) = change {
-                check_fits(property, value)?;
-            }
-        }
-        check_fit_together(&self.properties)
+    pub(in crate::dsl) fn check_properties(&self, meta: &Meta) -> Result<()> {
+        check_new_properties(meta, &self.properties)
     }
 }
 

@@ -27,11 +27,11 @@ use crate::dsl::dataset::Dataset;
 use crate::dsl::dead::deadlist::Deadlist;
 use crate::dsl::dead::livelist_sync::Livelist;
 use crate::dsl::dsl::Parts;
-use crate::dsl::meta::key;
+use crate::dsl::meta::{Meta, key};
 use crate::dsl::keys::keys_sync::{create_key_sync, share_key_sync};
 use crate::dsl::keys::wrapped_key::WrappedKey;
 use crate::dsl::props::delegation_sync::copy_creation_grants;
-use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_fit_together, check_fits};
+use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync, check_new_properties};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
 use crate::txg::TXG_INITIAL;
@@ -55,13 +55,8 @@ pub struct NewDataset {
 
 impl NewDataset {
     /// Refuses properties that no dictionary can hold.
-    pub(in crate::dsl) fn check_properties(&self) -> Result<()> {
-        for (property, change) in &self.properties {
-            if let PropertyChange::Set(value) | PropertyChange::Receive(value) = change {
-                check_fits(property, value)?;
-            }
-        }
-        check_fit_together(&self.properties)
+    pub(in crate::dsl) fn check_properties(&self, meta: &Meta) -> Result<()> {
+        check_new_properties(meta, &self.properties)
     }
 }
 

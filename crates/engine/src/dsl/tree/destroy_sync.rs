@@ -36,6 +36,9 @@ pub(in crate::dsl) fn check_destroy(parts: &Parts, name: &str, is_second: bool) 
     if dataset.dir.parent().is_none() {
         return Err(refuse("operation does not apply to pools", ErrorKind::Invalid));
     }
+    if parts.receives.is_under_way(dataset.object) {
+        return Err(refuse("dataset is busy", ErrorKind::Busy));
+    }
     if dataset.prev().is_some_and(|prev| prev.phys().next_snapshot.get() == dataset.object) {
         return Err(refuse("filesystem has snapshots", ErrorKind::Exists));
     }

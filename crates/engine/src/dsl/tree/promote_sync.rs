@@ -30,6 +30,7 @@ use crate::dsl::counts::{Limited, adjust_count, check_limits, common_ancestor};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::livelist_sync::remove_livelist;
 use crate::dsl::dsl::Parts;
+use crate::dsl::keys::root_sync::{may_take_place, take_root_sync};
 use crate::dsl::meta::{Space, SpaceDelta};
 use crate::dsl::snapshots::bookmark_moves_sync::{check_bookmarks_move, move_bookmarks_sync};
 use crate::dsl::tasks::sync_tasks::cannot;
@@ -124,7 +125,7 @@ pub(in crate::dsl) fn check_promote(parts: &Parts, name: &str) -> Result<Promoti
     if clone.phys().flags.get() & DATASET_FLAG_NO_PROMOTE != 0 {
         return Err(refuse("it must not be promoted", ErrorKind::Invalid));
     }
-    if origin.dir.crypto_key != clone.dir.crypto_key {
+    if !may_take_place(parts, &clone.dir, &origin.dir)? {
         return Err(refuse("cannot promote dataset outside its encryption root", ErrorKind::Denied));
     }
     let grand = origin.dir.phys().origin.get();
@@ -171,6 +172,7 @@ pub(in crate::dsl) fn promote_sync(parts: &Parts, name: &str, tx: &SyncTx<'_>) -
     let all = check_promote(parts, name)?;
     let (origin, origin_head) = (all.origin()?.clone(), all.origin_head()?.clone());
     let (dir, old_dir) = (all.clone.dir.clone(), origin.dir.clone());
+    take_root_sync(parts, &all.clone, &origin_head, tx)?;
     // Before anything moves: by which txgs the sums are cut.
     let old_txg = old_dir.origin_txg();
     let clone_snapshots = dead_space(parts, &all.shared, old_txg)?.saturating_add(dead_space(parts, &all.of_clone, old_txg)?);

@@ -22,13 +22,11 @@ use crate::dmu::SyncTx;
 use crate::dsl::counts::{Limited, check_limits, common_ancestor, counts_of, move_counts, note_snapshots_changed};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
+use crate::dsl::keys::root_sync::root_of;
 use crate::dsl::meta::SpaceDelta;
 use crate::dsl::tasks::actor::actor;
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{ErrorKind, Result};
-
-/// In the object of a wrapped key: the directory whose key wraps it.
-const KEY_ROOT_DIR: &str = "DSL_CRYPTO_ROOT_DDOBJ";
 
 /// Renames a file system or volume with all below it. Object sets that are open learn of it.
 pub(in crate::dsl) fn rename_dataset_sync(parts: &Parts, from: &str, to: &str, tx: &SyncTx<'_>) -> Result<()> {
@@ -44,6 +42,10 @@ pub(in crate::dsl) fn check_rename(parts: &Parts, from: &str, to: &str) -> Resul
     let Some(old_parent) = dir.parent() else {
         return Err(refuse("operation does not apply to pools", ErrorKind::Invalid));
     };
+    // The pool's own have no head, or one that no user may touch.
+    if dir.name().starts_with('$') || dir.phys().head_dataset.get() == 0 {
+        return Err(refuse("reserved name", ErrorKind::Invalid));
+    }
     if DatasetName::parse(to)?.pool() != DatasetName::parse(from)?.pool() {
         return Err(refuse("datasets must be within same pool", ErrorKind::Invalid));
     }
@@ -137,13 +139,9 @@ fn check_lengths(parts: &Parts, dir: &Arc<Dir>, from: &str, to: &str) -> Result<
 
 /// What is encrypted with a key of something above it stays below that.
 fn check_key_moves(parts: &Parts, dir: &Dir, parent: &Dir, from: &str) -> Result<()> {
-    let root_of = |dir: &Dir| match dir.crypto_key {
-        0 => Ok(None),
-        key => parts.meta.mos.zap_u64(key, KEY_ROOT_DIR),
-    };
-    match root_of(dir)? {
+    match root_of(parts, dir)? {
         None => Ok(()),
-        Some(root) if root == dir.object || root_of(parent)? == Some(root) => Ok(()),
+        Some(root) if root == dir.object || root_of(parts, parent)? == Some(root) => Ok(()),
         Some(_) => Err(cannot("rename", from, "cannot move encrypted child outside of its encryption root", ErrorKind::Denied)),
     }
 }

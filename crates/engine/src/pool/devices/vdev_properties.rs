@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::bail;
 use crate::alloc::ClassKind;
 use crate::dmu::SyncTx;
+use crate::dsl::prop_sync::check_fits;
 use crate::dsl::prop_table::is_user_property;
 use crate::dsl::{Dsl, Mos, PropertyValue, SpaceCheck};
 use crate::error::Result;
@@ -62,7 +63,7 @@ fn gather(layers: &Layers, vdev: &VdevConfig, all: &mut Vec<StoredOfVdev>) -> Re
 /// Sets a property of the vdev with this guid, and returns when that is on disk. One call at a time.
 ///
 /// # Errors
-/// `NotFound`: there is no such vdev. `Invalid`: it cannot have the value. `NotSupported`: it cannot have the property.
+/// `NotFound`: there is no such vdev. `Invalid`, `TooBig`, `NameTooLong`: it cannot have the value. `NotSupported`: it cannot have the property.
 #[doc(alias = "vdev_prop_set")]
 pub(in crate::pool) fn set(writer: &Arc<GroupWriter>, guid: u64, name: &str, value: PropertyValue) -> Result<()> {
     let layers = writer.layers();
@@ -72,6 +73,7 @@ pub(in crate::pool) fn set(writer: &Arc<GroupWriter>, guid: u64, name: &str, val
     if zap == 0 {
         bail!(Invalid, "the pool has no place for properties of it");
     }
+    check_fits(name, &value)?;
     let is_on = || value.number() != 0;
     match name {
         ALLOCATING => set_allocating(writer, guid, is_on())?,

@@ -110,7 +110,10 @@ impl Finished {
     /// Those of [`ReceiveVerbs::end_receive`](crate::dsl::ReceiveVerbs::end_receive).
     pub fn end(self) -> Result<()> {
         let Finished { dsl, received, head } = self;
-        dsl.receiving().end_receive(received, &head).map_err(|(error, received)| give_up(&dsl, received, error))
+        dsl.receiving().end_receive(received, &head).map_err(|(error, received)| match received {
+            Some(received) => give_up(&dsl, received, error),
+            None => error,
+        })
     }
 
     /// It is not wanted after all.

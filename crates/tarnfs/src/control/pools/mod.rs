@@ -358,8 +358,11 @@ impl Pools {
         self.pools.get(name).map(|imported| &**imported).ok_or_else(|| Failure::new(FailureKind::NoSuchPool))
     }
 
-    /// The pool that a dataset, snapshot or bookmark is in.
+    /// The pool that a dataset, snapshot or bookmark is in. What the pool keeps for itself is no business of a request.
     fn pool_of(&self, dataset: &str) -> Result<&Imported, Failure> {
+        if dataset.contains('$') {
+            return Err(Failure::with(FailureKind::InvalidName, "invalid character '$' in name"));
+        }
         let pool = dataset.split(['/', '@', '#']).next().unwrap_or(dataset);
         self.pools.get(pool).map(|imported| &**imported).ok_or_else(|| Failure::new(FailureKind::NoSuchDataset))
     }

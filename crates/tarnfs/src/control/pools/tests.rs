@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::control::*;
 
+mod refused;
+
 struct Rig {
     directory: tempfile::TempDir,
     pools: Pools,

@@ -75,7 +75,14 @@ impl Pools {
 
     pub(in crate::control::pools) fn hold_snapshots(&mut self, held: SnapshotsTag) -> Result<RefusalsJob, Failure> {
         let pool = self.pool_of_all(&held.names)?;
-        Ok(Box::new(move || done(pool.engine().dsl.snapshot_verbs().hold_snapshots(held.names, held.tag), tag_failure)))
+        Ok(Box::new(move || {
+            let refusals = pool.engine().dsl.snapshot_verbs().hold_snapshots(held.names, held.tag);
+            refusals.map(|refusals| refused(refusals, tag_failure)).map_err(|error| match error.kind() {
+                // The tag, which is that of all of them.
+                ErrorKind::Invalid => Failure::new(FailureKind::BadType),
+                _ => Failure::about_dataset(&error),
+            })
+        }))
     }
 
     pub(in crate::control::pools) fn release_snapshots(&mut self, held: SnapshotsTag) -> Result<RefusalsJob, Failure> {

@@ -45,6 +45,7 @@ pub(super) fn set(engine: &Pool, guid: u64, setting: &Setting) -> Result<(), Fai
     };
     engine.set_vdev_property(guid, name, value).map_err(|error| match error.kind() {
         ErrorKind::NotFound => Failure::with(FailureKind::BadDevice, "no such device in pool"),
+        ErrorKind::TooBig | ErrorKind::NameTooLong => bad(words(&error)),
         ErrorKind::Invalid | ErrorKind::NotSupported => Failure::with(FailureKind::PoolNotSupported, words(&error)),
         ErrorKind::Busy => Failure::with(FailureKind::PoolBusy, words(&error)),
         _ => Failure::about_pool(&error),

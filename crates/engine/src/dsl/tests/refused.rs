@@ -1,0 +1,173 @@
+//! What users ask for and cannot be done is refused before anything is done: a change that fails in the sync thread stops the pool.
+
+use ondisk::delegation::{GrantKey, Grantee, Reach};
+use ondisk::nvlist::NvList;
+use ondisk::stream::{Begin, HEADER_SUBSTREAM, STREAM_MAGIC, StreamFeatures};
+
+use super::*;
+
+/// With the snapshot `pool/a@s`.
+fn with_snapshot() -> Rig {
+    with_snapshot_without(None)
+}
+
+/// As [`with_snapshot`], and without a feature.
+fn with_snapshot_without(missing: Option<Feature>) -> Rig {
+    let rig = rig();
+    let is_missing = |feature: &Feature| Some(*feature) == missing || missing.is_some_and(|missing| feature.info().depends_on.contains(&missing));
+    rig.create_with(Feature::for_new_pools().filter(|feature| !is_missing(feature)).collect());
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let new = NewSnapshots { names: vec!["pool/a@s".into()], properties: Vec::new() };
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new)).unwrap().is_empty());
+    rig
+}
+
+/// Another verb is done.
+#[track_caller]
+fn goes_on(rig: &Rig) {
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/other"))).unwrap();
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/other")).unwrap();
+}
+
+#[track_caller]
+fn set(rig: &Rig, name: &str, bytes: usize) -> Result<()> {
+    let change = (name.to_owned(), PropertyChange::Set(PropertyValue::Text("x".repeat(bytes))));
+    rig.with_syncs(|dsl| dsl.set_properties("pool/a", vec![change]))
+}
+
+#[test]
+fn tags_and_snapshots_that_are_named_twice() {
+    let rig = with_snapshot();
+    let twice = || vec!["pool/a@s".to_owned(), "pool/a@s".to_owned()];
+    let hold = |names: Vec<String>, tag: &str| rig.with_syncs(|dsl| dsl.snapshot_verbs().hold_snapshots(names, tag.to_owned()));
+    for tag in ["", "a\0b"] {
+        assert_eq!(hold(vec!["pool/a@s".into()], tag).unwrap_err().kind(), ErrorKind::Invalid, "{tag:?}");
+        goes_on(&rig);
+    }
+    let kinds = |refused: Refusals| refused.into_iter().map(|(_, error)| error.kind()).collect::<Vec<_>>();
+    assert_eq!(kinds(hold(vec!["pool/a@s".into()], &"t".repeat(256)).unwrap()), [ErrorKind::TooBig]);
+    assert_eq!(kinds(hold(twice(), "t").unwrap()), [ErrorKind::Exists]);
+    goes_on(&rig);
+    assert!(hold(vec!["pool/a@s".into()], &"t".repeat(255)).unwrap().is_empty());
+    // It goes with the first release, and is not there for the second.
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_snapshots(twice(), true)).unwrap().is_empty());
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().release_snapshots(twice(), "t".repeat(255))).unwrap().is_empty());
+    assert_eq!(rig.dsl().open_dataset("pool/a@s").err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    goes_on(&rig);
+    rig.check();
+}
+
+#[test]
+fn names_that_no_bookmark_has() {
+    let rig = with_snapshot();
+    let destroy = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_bookmarks(names))
+    };
+    let long = format!("pool/a#{}", "x".repeat(255));
+    for name in ["pool/a#b/c", "pool/a@s#x", "pool/a#", "pool/a", "pool/a#..", long.as_str()] {
+        assert!(destroy(&[name]).is_err(), "{name}");
+        // What is not there is passed over, and does not hide what is wrong.
+        assert!(destroy(&["pool/none#x", "pool/a#none", name]).is_err(), "{name}");
+        goes_on(&rig);
+    }
+    destroy(&["pool/none#x", "pool/a#none"]).unwrap();
+    let new = vec![NewBookmark { name: "pool/a#b".into(), source: "pool/a@s".into() }];
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_bookmarks(new)).unwrap().is_empty());
+    destroy(&["pool/a#b", "pool/a#b"]).unwrap();
+    goes_on(&rig);
+}
+
+/// A snapshot that was received redacted is bookmarked with a list of what for, which needs a feature of its own.
+#[test]
+fn a_bookmark_of_what_is_redacted_needs_its_feature() {
+    let rig = with_snapshot_without(Some(Feature::RedactionBookmarks));
+    let snapshot = rig.dsl().open_dataset("pool/a@s").unwrap();
+    rig.with_syncs(|dsl| dsl.run_task(1, SpaceCheck::None, |_| Ok(()), move |_, tx| snapshot.activate_feature(Feature::RedactedDatasets, tx))).unwrap();
+    let new = vec![NewBookmark { name: "pool/a#b".into(), source: "pool/a@s".into() }];
+    let refused = rig.with_syncs(|dsl| dsl.snapshot_verbs().create_bookmarks(new)).unwrap();
+    assert_eq!(refused.iter().map(|(_, error)| error.kind()).collect::<Vec<_>>(), [ErrorKind::NotSupported]);
+    goes_on(&rig);
+}
+
+/// The pool's own directories have no head, or one that no file system is.
+#[test]
+fn what_the_pool_keeps_for_itself_stays() {
+    let rig = with_snapshot();
+    let key = GrantKey { to: Grantee::Everyone, reach: Reach::Local, of_sets: false };
+    for own in ["pool/$MOS", "pool/$FREE", "pool/$ORIGIN"] {
+        let refused = rig.with_syncs(|dsl| dsl.rename_dataset(own, "pool/x")).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{own}: {refused}");
+        goes_on(&rig);
+    }
+    for own in ["pool/$MOS", "pool/$FREE", "pool/a@s"] {
+        let grants = vec![GrantChange { key: key.clone(), permissions: vec!["create".into()] }];
+        let refused = rig.with_syncs(|dsl| dsl.change_grants(own, grants, false)).unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::NotFound | ErrorKind::Invalid), "{own}: {refused}");
+        goes_on(&rig);
+    }
+}
+
+/// A received value is stored under a longer name.
+#[test]
+fn names_of_properties_that_are_too_long_when_received() {
+    let rig = with_snapshot();
+    let receive = |bytes: usize| {
+        let change = (format!("a:{}", "x".repeat(bytes - 2)), PropertyChange::Receive(PropertyValue::Text("x".into())));
+        rig.with_syncs(|dsl| dsl.set_properties("pool/a", vec![change]))
+    };
+    for bytes in [250, 255, 256] {
+        assert_eq!(receive(bytes).unwrap_err().kind(), ErrorKind::NameTooLong, "{bytes}");
+        goes_on(&rig);
+    }
+    receive(249).unwrap();
+    set(&rig, &format!("a:{}", "x".repeat(253)), 1).unwrap();
+    assert_eq!(set(&rig, "a:\0", 1).unwrap_err().kind(), ErrorKind::Invalid);
+    goes_on(&rig);
+}
+
+/// A limit on counts in a pool without the feature.
+#[test]
+fn limits_need_their_feature() {
+    let rig = with_snapshot_without(Some(Feature::FilesystemLimits));
+    for limit in ["filesystem_limit", "snapshot_limit"] {
+        let change = || vec![(limit.to_owned(), PropertyChange::Set(PropertyValue::Number(7)))];
+        let refused = rig.with_syncs(|dsl| dsl.set_properties("pool/a", change())).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::NotSupported);
+        let new = NewDataset { properties: change(), ..new_dataset("pool/b") };
+        assert_eq!(rig.with_syncs(|dsl| dsl.create_dataset(new)).unwrap_err().kind(), ErrorKind::NotSupported);
+        goes_on(&rig);
+    }
+}
+
+/// What a dataset notes of a stream has to fit an entry of a dictionary.
+#[test]
+fn streams_that_say_too_much() {
+    let rig = with_snapshot();
+    let begin = |features: StreamFeatures| Begin {
+        magic: STREAM_MAGIC,
+        version_info: HEADER_SUBSTREAM | features.bits() << 2,
+        objset_type: ObjsetType::FileSystem.number() as u32,
+        to_guid: 7,
+        ..Begin::zeroed()
+    };
+    let receive = |list: &str, guids: usize, key_bytes: usize| {
+        let mut head = StreamHead { begin: begin(StreamFeatures::REDACTED), list: NvList::new() };
+        head.list.set("redact_snaps", vec![1u64]);
+        head.list.set(list, vec![1u64; guids]);
+        let target = ReceiveTarget { dataset: "pool/new".into(), snapshot: "s".into(), resumable: true, key_location: Some("x".repeat(key_bytes)), ..ReceiveTarget::default() };
+        let received = rig.with_syncs(|dsl| dsl.receiving().begin_receive(target, &head));
+        received.and_then(|received| rig.with_syncs(|dsl| dsl.receiving().abandon_receive(received))).map_err(|error| error.kind())
+    };
+    for list in ["redact_snaps", "redact_from_snaps"] {
+        assert_eq!(receive(list, 1025, 1), Err(ErrorKind::Unsupported), "{list}");
+        goes_on(&rig);
+        receive(list, 1024, 1).unwrap();
+        goes_on(&rig);
+    }
+    assert_eq!(receive("redact_snaps", 1, 8192), Err(ErrorKind::TooBig));
+    goes_on(&rig);
+    receive("redact_snaps", 1, 8191).unwrap();
+    receive("redact_snaps", 0, 1).unwrap();
+    goes_on(&rig);
+}
