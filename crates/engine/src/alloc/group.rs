@@ -226,7 +226,8 @@ impl Group {
         self.usable.store(usable, Ordering::Relaxed);
     }
 
-    pub(super) fn is_usable(&self) -> bool {
+    /// See [`Group::set_usable`].
+    pub fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Relaxed)
     }
 
