@@ -1,6 +1,7 @@
 //! Devices that come and go in pools in memory. What a resilver does, a copy of the device does here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{Disk, DiskRef, MemDisk};
 use ondisk::label;
@@ -11,7 +12,7 @@ use crate::error::ErrorKind;
 use crate::host::RealHost;
 use crate::pool::check::CheckOptions;
 use crate::pool::import::{discover, select};
-use crate::pool::{Beside, NewPool, OpenOptions, Pool, Stopped};
+use crate::pool::{Beside, Fill, NewPool, OpenOptions, Pool, Stopped};
 use crate::tunables::{Parameter, Tunables};
 use crate::vdev::label::DeviceLabels;
 use crate::vdev::{NewLeaf, NewTop, Reason, VdevKind, VdevState, key};
@@ -341,4 +342,35 @@ fn one_side_of_each_mirror_becomes_a_pool() {
         check(&pool, candidate.config.name.as_str());
         pool.export().unwrap();
     }
+}
+
+/// For a moment it was a side like the other, and readers took what it had not.
+#[test]
+fn a_device_that_comes_in_is_behind_when_it_is_first_seen() {
+    let a = disk("a");
+    let pool = pool_on(std::slice::from_ref(&a));
+    for round in 0..12 {
+        let (first, b) = (guids(&pool)[0], disk("b"));
+        let is_over = AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let look = || loop {
+                if let Some(new) = pool.vdevs.top(0).and_then(|top| top.leaves().get(1).cloned()) {
+                    return Some(new.is_behind());
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    return None;
+                }
+            };
+            let looking = scope.spawn(look);
+            #[cfg(debug_assertions)]
+            let _pauses = parking_lot::counting::pause(4);
+            let attached = pool.attach_and_fill(first, leaf(&b), (Beside::Mirror, Fill::Sequential), None);
+            is_over.store(true, Ordering::Relaxed);
+            attached.unwrap();
+            looking.join().unwrap()
+        });
+        assert_ne!(seen, Some(false), "round {round}: it has everything, so it seems");
+        pool.detach_device(guids(&pool)[1]).unwrap();
+    }
+    pool.export().unwrap();
 }

@@ -184,10 +184,11 @@ impl Joining {
             return Ok(Err(error!(NotFound, "no device has guid {}", self.old)));
         };
         self.described.set(self.fill.key(), tx.txg());
+        // Before it is seen: readers are not to take it for one that has everything.
+        self.leaf.note_missed(TXG_INITIAL, tx.txg() + GROUPS_UNDER_WAY);
         if let Err(refused) = self.top.attach_leaf(self.old, &self.leaf, self.described, self.how.kind(), self.group) {
             return Ok(Err(refused));
         }
-        self.leaf.note_missed(TXG_INITIAL, tx.txg() + GROUPS_UNDER_WAY);
         if configuration.get().has_vdev_zaps {
             vdev_zaps::create_of_leaf(layers.mos(), &self.top, self.leaf.guid(), tx)?;
         }
