@@ -344,6 +344,28 @@ fn one_side_of_each_mirror_becomes_a_pool() {
     }
 }
 
+/// One side was taken out and was nobody's, as the next one could not go: the other side of that had missed something since the sides were chosen.
+#[test]
+fn a_split_that_is_refused_takes_no_side() {
+    let disks: Vec<Arc<MemDisk>> = ["a", "b", "c", "d"].map(disk).into();
+    let mirror = |disks: &[Arc<MemDisk>]| NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), ..NewTop::default() };
+    let pool = Pool::create(NewPool { vdevs: disks.chunks(2).map(mirror).collect(), ..new_pool(&[]) }, options(false)).unwrap();
+    write(&pool, 3);
+    let chosen: Vec<u64> = [1, 3].map(|at: usize| guids(&pool)[at]).into();
+    // There is something to write, which this side does not take.
+    pool.change_config(|config| config.comment = Some("missed".into()));
+    disks[2].faults.break_writes(true);
+    let refused = pool.split(&chosen, OpenOptions { new_name: Some("half".into()), ..options(false) }).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    assert!(pool.vdevs.leaves()[2].is_behind());
+    assert_eq!(pool.vdevs.data_tops().iter().map(|top| top.leaves().len()).collect::<Vec<_>>(), [2, 2]);
+    disks[2].faults.break_writes(false);
+    pool.clear_errors(None);
+    write(&pool, 2);
+    check(&pool, "not split");
+    pool.export().unwrap();
+}
+
 /// For a moment it was a side like the other, and readers took what it had not.
 #[test]
 fn a_device_that_comes_in_is_behind_when_it_is_first_seen() {
