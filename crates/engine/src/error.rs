@@ -89,13 +89,14 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     thrown_at: &'static Location<'static>,
+    goes_on: bool,
 }
 
 impl Error {
     /// An error of `kind`; `message` names the thing, in words for the user.
     #[track_caller]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { kind, message: message.into(), thrown_at: Location::caller() }))
+        Error(Box::new(Inner { kind, message: message.into(), thrown_at: Location::caller(), goes_on: false }))
     }
 
     /// The party that must act.
@@ -106,6 +107,19 @@ impl Error {
     /// Whether data is lost: no copy of it is right, or its contents make no sense.
     pub fn is_loss(&self) -> bool {
         matches!(self.kind(), ErrorKind::Io | ErrorKind::Checksum | ErrorKind::Corrupt)
+    }
+
+    /// Whether what was asked for has begun, and is done when the pool goes on, although nobody waits for it: then nothing of it may be undone.
+    pub fn goes_on(&self) -> bool {
+        self.0.goes_on
+    }
+
+    /// As it is, of something that has begun ([`Error::goes_on`]).
+    #[must_use]
+    pub fn that_goes_on(mut self) -> Self {
+        self.0.goes_on = true;
+        self.0.message.push_str("; what was asked for has begun, and is done when the pool goes on");
+        self
     }
 
     /// The sentence, without the place in the source.

@@ -238,8 +238,9 @@ impl Allocator {
         if self.faults.strikes(request.physical) {
             bail!(NoSpace, "injected: no room for {} copies of {} bytes", request.copies, request.physical);
         }
+        let ended = self.withholding.ended();
         match self.allocate_now(request) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => self.withholding.without(|| self.allocate_now(request)).unwrap_or(Err(error)),
+            Err(error) if error.kind() == ErrorKind::NoSpace => self.withholding.without(ended, || self.allocate_now(request)).unwrap_or(Err(error)),
             done => done,
         }
     }

@@ -129,6 +129,8 @@ pub struct Group {
     /// Sizes from which on there was no room, with an ordinary search and with one that must succeed: there is no need to
     /// search again until a txg has brought space back.
     refused: [AtomicU64; 2],
+    /// How often these were forgotten.
+    forgotten: AtomicU64,
     aliquot: AtomicU64,
 }
 
@@ -148,6 +150,7 @@ impl Group {
             deferred: AtomicI64::new(0),
             usable: AtomicBool::new(true),
             refused: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)],
+            forgotten: AtomicU64::new(0),
             aliquot: AtomicU64::new(aliquot),
         }
     }
@@ -226,7 +229,8 @@ impl Group {
         self.usable.store(usable, Ordering::Relaxed);
     }
 
-    pub(super) fn is_usable(&self) -> bool {
+    /// See [`Group::set_usable`].
+    pub fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Relaxed)
     }
 
@@ -244,8 +248,20 @@ impl Group {
         }
     }
 
+    /// Space has come back: there may be room again.
     pub(super) fn forget_refusals(&self) {
-        self.refused.iter().for_each(|refused| refused.store(u64::MAX, Ordering::Relaxed));
+        // In this order, and the other way round in `note_refusal`: one of the two sees the other.
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        self.refused.iter().for_each(|refused| refused.store(u64::MAX, Ordering::SeqCst));
+    }
+
+    /// A search that began at that count of `forgotten` has found no room: it says nothing of what has come back since.
+    fn note_refusal(&self, size: u64, must_succeed: bool, began: u64) {
+        let refused = &self.refused[usize::from(must_succeed)];
+        refused.fetch_min(size, Ordering::SeqCst);
+        if self.forgotten.load(Ordering::SeqCst) != began {
+            refused.store(u64::MAX, Ordering::SeqCst);
+        }
     }
 
     pub(super) fn is_candidate(&self, size: u64, must_succeed: bool) -> bool {
@@ -270,6 +286,7 @@ impl Group {
     }
 
     pub(super) fn allocate(&self, request: GroupRequest<'_>, loader: &dyn LoadSpaceMap) -> Result<Option<u64>> {
+        let began = self.forgotten.load(Ordering::SeqCst);
         let here = request.copies_before.iter().filter(|dva| dva.vdev == self.config.vdev).count();
         if request.for_log
             && let Some(area) = self.log_area()
@@ -290,7 +307,7 @@ impl Group {
         let Some((metaslab, offset)) = self.find_metaslab(request, loader)? else {
             *slot = previous;
             if here == 0 {
-                self.refused[usize::from(request.must_succeed)].fetch_min(request.size, Ordering::Relaxed);
+                self.note_refusal(request.size, request.must_succeed, began);
             }
             return Ok(None);
         };

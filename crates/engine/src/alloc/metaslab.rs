@@ -321,6 +321,7 @@ impl Metaslab {
         if let Some(free) = &mut state.free {
             free.add(offset, size).within(|| self)?;
         }
+        self.reweigh(&state);
         Ok(())
     }
 

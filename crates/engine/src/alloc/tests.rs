@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::dva::Dva;
 use ondisk::space_map::SpaceMapHeader;
@@ -9,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Within};
 
 const UNIT: u64 = 4096;
 const METASLAB_SHIFT: u8 = 20;
@@ -528,6 +529,31 @@ fn an_allocation_waits_for_what_is_withheld() {
         drop(held);
         assert_eq!(waiting.join().unwrap()[0].allocated, UNIT);
     });
+}
+
+/// All was given back between a search that did not find it and the look whether any is withheld; or what the search had found was noted when it was true no more.
+#[test]
+fn an_allocation_finds_what_is_given_back_meanwhile() {
+    #[cfg(debug_assertions)]
+    let _pauses = parking_lot::counting::pause(2);
+    let pool = Pool::new(1);
+    add_group(&pool.allocator, 0, ClassKind::Normal, 1);
+    let whole = Request { must_succeed: true, ..Request::new(ClassKind::Normal, 1 << METASLAB_SHIFT, 1, 1) };
+    let is_over = AtomicBool::new(false);
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                drop(pool.allocator.withhold(0, 0..1 << METASLAB_SHIFT).unwrap());
+            }
+        });
+        let found = (0..1000).try_for_each(|round| {
+            let dvas = pool.allocator.allocate(&whole).within(|| format!("round {round}"))?;
+            dvas.iter().try_for_each(|dva| pool.allocator.unallocate(*dva, 1))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        found
+    });
+    found.unwrap();
 }
 
 #[test]

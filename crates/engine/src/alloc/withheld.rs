@@ -3,7 +3,7 @@
 //! # Theory
 //! What is to be done with free space takes time, and nobody may have been given the space meanwhile. So it is taken out of what can be allocated,
 //! a window at a time, and given back when it is done. Several may hold the same space, for different devices. An allocation that finds no room because of this
-//! waits until all is given back; nobody takes more meanwhile.
+//! waits until all is given back; nobody takes more meanwhile. If all was given back while it searched, it searches once more.
 //!
 //! # Invariants
 //! 1. What is held is free on disk, and was when the last group was synced: freed space comes there after its groups.
@@ -42,6 +42,8 @@ pub(super) struct Withholding {
     state: Mutex<State>,
     changed: Condvar,
     next: AtomicU64,
+    /// Windows that are not held any more. Stored under the lock.
+    ended: AtomicU64,
 }
 
 impl Withholding {
@@ -55,8 +57,16 @@ impl Withholding {
     }
 
     fn end(&self) {
-        self.state.lock().held -= 1;
+        let mut state = self.state.lock();
+        state.held -= 1;
+        self.ended.fetch_add(1, Ordering::Release);
+        drop(state);
         self.changed.notify_all();
+    }
+
+    /// How many windows have been given back.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// How many allocations wait.
@@ -64,10 +74,10 @@ impl Withholding {
         self.state.lock().starving
     }
 
-    /// Does something when nothing is held; `None`: nothing was, and nobody had to wait.
-    pub(super) fn without<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+    /// Does something when nothing is held; `None`: nothing was since the count `before` of [`Withholding::ended`].
+    pub(super) fn without<T>(&self, before: u64, act: impl FnOnce() -> T) -> Option<T> {
         let mut state = self.state.lock();
-        if state.held == 0 {
+        if state.held == 0 && self.ended() == before {
             return None;
         }
         state.starving += 1;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ondisk::dsl::DatasetPhys;
-use parking_lot::{Mutex, RwLockReadGuard};
+use parking_lot::RwLockReadGuard;
 
 use super::dataset::Dataset;
 use super::dataset::dataset::Links;
@@ -22,6 +22,7 @@ use super::space::ledger_sync::Ledger;
 use super::space::mos_space::MosSpace;
 use super::space::room::{PoolSpace, Room, SpaceCheck};
 use super::tasks::actor::{act_as, actor};
+use super::tasks::answer::Answer;
 use super::tasks::history::{History, event_record};
 use super::tasks::sync_tasks::SyncTasks;
 use super::tree::dir::Dir;
@@ -309,12 +310,26 @@ impl Dsl {
     /// thread, where `change` follows it. `blocks` is how many blocks it modifies, about.
     ///
     /// # Errors
-    /// Those of `check`; that of `change`, which also stops the pool; `NoSpace`; `ReadOnly`.
+    /// Those of `check`; that of `change`, which also stops the pool; `NoSpace`; `ReadOnly`. `Suspended`: the pool waits for an administrator; the change is not made
+    /// then, now or later, unless it has begun, which the error says ([`Error::goes_on`](crate::error::Error::goes_on)).
     pub fn run_task<T, C, S>(self: &Arc<Self>, blocks: u64, space: SpaceCheck, check: C, change: S) -> Result<T>
     where
         T: Send + 'static,
         C: Fn(&Arc<Dsl>) -> Result<()> + Send + 'static,
         S: FnOnce(&Arc<Dsl>, &SyncTx<'_>) -> Result<T> + Send + 'static,
+    {
+        self.run_refusable_task(blocks, space, check, move |dsl, tx| change(dsl, tx).map(Ok))
+    }
+
+    /// As [`Dsl::run_task`]; the inner error of `change` is a refusal, which has changed nothing.
+    ///
+    /// # Errors
+    /// As for [`Dsl::run_task`], and refusals.
+    pub fn run_refusable_task<T, C, S>(self: &Arc<Self>, blocks: u64, space: SpaceCheck, check: C, change: S) -> Result<T>
+    where
+        T: Send + 'static,
+        C: Fn(&Arc<Dsl>) -> Result<()> + Send + 'static,
+        S: FnOnce(&Arc<Dsl>, &SyncTx<'_>) -> Result<Result<T>> + Send + 'static,
     {
         let context = &self.meta.context;
         if context.read_only {
@@ -328,23 +343,20 @@ impl Dsl {
                 space => self.parts.room.check_change(&*self.root_dir()?, blocks, space),
             }
         })?;
-        let answer: Arc<Mutex<Option<Result<T>>>> = Arc::default();
+        let answer = Arc::new(Answer::of((check, change)));
         let (put, user) = (answer.clone(), actor());
         let work = move |dsl: &Arc<Dsl>, tx: &SyncTx<'_>| {
             let _acting = act_as(user);
-            let result = check(dsl).map(|()| change(dsl, tx));
-            let (result, fatal) = match result {
-                Err(refused) => (Err(refused), None),
-                Ok(Err(failed)) => (Err(failed.clone()), Some(failed)),
-                Ok(done) => (done, None),
-            };
-            *put.lock() = Some(result);
-            fatal.map_or(Ok(()), Err)
+            put.make(|(check, change)| match check(dsl) {
+                Ok(()) => change(dsl, tx),
+                Err(refused) => Ok(Err(refused)),
+            })
         };
         let txg = self.tasks.queue(context, Box::new(work))?;
-        context.groups.wait_synced_unless(txg, &|| context.io.devices().suspension())?;
-        let taken = answer.lock().take();
-        taken.unwrap_or_else(|| Err(error!(Suspended, "the pool stopped before the change was made")))
+        match context.groups.wait_synced_unless(txg, &|| context.io.devices().suspension()) {
+            Ok(()) => answer.take(),
+            Err(why) => Err(answer.give_up(why)),
+        }
     }
 
     /// Queues a change that cannot be refused, and does not wait for it.

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! A block of which no copy was right is written down with the next group. While a scan is under way that is in a log of its own, which takes the place of
-//! the other one at the end of the scan: what a scan has not found any more is not damaged any more, or is gone.
+//! the other one at the end of the scan: what a scan has not found any more is not damaged any more, or is gone. A log that is damaged itself begins anew.
 //!
 //! # On disk
 //! Two ZAPs that the MOS's directory names. Without `head_errlog` a key is `dataset:object:level:block` in hexadecimal digits. With it
@@ -15,9 +15,10 @@ use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 
 use super::layers::Layers;
+use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::meta::key;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::zap::Integers;
 use crate::zio::Bookmark;
 
@@ -27,6 +28,8 @@ pub const LAST: &str = "errlog_last";
 /// See [`LAST`].
 #[doc(alias = "DMU_POOL_ERRLOG_SCRUB")]
 pub const OF_SCAN: &str = "errlog_scrub";
+/// A log that is longer than this is none.
+const BLOCKS_MAX: u64 = 1 << 24;
 /// An empty text.
 const NO_NAME: &[u8] = &[0];
 
@@ -52,13 +55,68 @@ pub(in crate::pool) fn sync(layers: &Layers, scanning: bool, tx: &SyncTx<'_>) ->
         return Ok(());
     }
     let (lost, corrected) = layers.context.io.lost.take();
-    let written = remove(layers, LAST, &corrected, tx)
-        .and_then(|()| remove(layers, OF_SCAN, &corrected, tx))
-        .and_then(|()| add(layers, if scanning { OF_SCAN } else { LAST }, &lost, tx));
-    if written.is_err() {
-        layers.context.io.lost.put_back(lost, corrected);
+    let written = [LAST, OF_SCAN].into_iter().try_for_each(|log| {
+        let is_right_one = scanning == (log == OF_SCAN);
+        let write = || -> Result<()> {
+            remove(layers, log, &corrected, tx)?;
+            if is_right_one { add(layers, log, &lost, tx) } else { Ok(()) }
+        };
+        write().or_else(|error| {
+            begin_anew(layers, log, error, tx)?;
+            write()
+        })
+    });
+    let Err(error) = written else { return Ok(()) };
+    layers.context.io.lost.put_back(lost, corrected);
+    if error.is_loss() {
+        tracing::warn!("what is damaged cannot be written down now: {error}");
+        return Ok(());
     }
-    written
+    Err(error)
+}
+
+/// A log that cannot be read is no reason to stop: what it named is found again by the next scrub.
+fn begin_anew(layers: &Layers, log: &str, error: Error, tx: &SyncTx<'_>) -> Result<()> {
+    // What is not there now may come back.
+    if !layers.context.io.is_lost(&error) && error.kind() != ErrorKind::NotFound {
+        return Err(error);
+    }
+    tracing::warn!("a log of damaged blocks ({log}) begins anew, as it cannot be read: {error}");
+    let old = object(layers, log)?;
+    layers.mos().zap_set_u64(key::DIRECTORY, log, 0, tx)?;
+    free(layers, old, tx)
+}
+
+/// Frees a log. What cannot be read of it stays, and nothing leads there.
+fn free(layers: &Layers, log: u64, tx: &SyncTx<'_>) -> Result<()> {
+    if log == 0 {
+        return Ok(());
+    }
+    let mos = layers.mos();
+    let blocks_of_heads = || -> Result<()> {
+        let heads = if is_by_head(layers) { mos.zap_entries(log)? } else { Vec::new() };
+        heads.iter().try_for_each(|(_, blocks)| free_object(layers, blocks.first(), tx))
+    };
+    for freed in [blocks_of_heads(), free_object(layers, log, tx)] {
+        match freed {
+            Err(error) if error.is_loss() || error.kind() == ErrorKind::NotFound => tracing::warn!("not all of a log of damaged blocks comes free: {error}"),
+            freed => freed?,
+        }
+    }
+    Ok(())
+}
+
+/// Frees an object to all blocks of which there is a way: what is lost when its blocks come free stops the pool.
+fn free_object(layers: &Layers, object: u64, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = layers.mos();
+    let info = mos.info(object)?;
+    let blocks = info.length / info.block_bytes.max(1);
+    if blocks > BLOCKS_MAX {
+        bail!(Corrupt, "object {object} of the MOS: a log of damaged blocks has {blocks} blocks");
+    }
+    let dnode = mos.0.hold(object)?;
+    (0..blocks).try_for_each(|block| dnode.block_pointer(block).map(drop))?;
+    mos.free(object, tx)
 }
 
 /// A scan is at its end: what it found takes the place of what was known before.
@@ -67,14 +125,7 @@ pub(in crate::pool) fn rotate(layers: &Layers, tx: &SyncTx<'_>) -> Result<()> {
     sync(layers, true, tx)?;
     let mos = layers.mos();
     let (last, of_scan) = (object(layers, LAST)?, object(layers, OF_SCAN)?);
-    if last != 0 {
-        if is_by_head(layers) {
-            for (_, blocks) in mos.zap_entries(last)? {
-                mos.free(blocks.first(), tx)?;
-            }
-        }
-        mos.free(last, tx)?;
-    }
+    free(layers, last, tx)?;
     if last != of_scan {
         mos.zap_set_u64(key::DIRECTORY, LAST, of_scan, tx)?;
         mos.zap_set_u64(key::DIRECTORY, OF_SCAN, 0, tx)?;
@@ -130,23 +181,32 @@ fn parse_key(name: &str) -> Option<[u64; 4]> {
     numbers.try_into().ok()
 }
 
-/// How many blocks are written down.
+/// How many blocks are written down; of a log that cannot be read none.
+///
+/// # Errors
+/// The MOS cannot be read.
 #[doc(alias = "spa_approx_errlog_size")]
 pub(in crate::pool) fn count(layers: &Layers) -> Result<u64> {
-    let mos = layers.mos();
     let mut count = layers.context.io.lost.all().len() as u64;
     for log in [LAST, OF_SCAN] {
-        match object(layers, log)? {
-            0 => {}
-            object if is_by_head(layers) => {
-                for (_, blocks) in mos.zap_entries(object)? {
-                    count += mos.zap_count(blocks.first())?;
-                }
+        count += match count_in(layers, object(layers, log)?) {
+            Err(error) if error.is_loss() => {
+                tracing::warn!("a log of damaged blocks ({log}) cannot be read: {error}");
+                0
             }
-            object => count += mos.zap_count(object)?,
-        }
+            counted => counted?,
+        };
     }
     Ok(count)
+}
+
+fn count_in(layers: &Layers, log: u64) -> Result<u64> {
+    let mos = layers.mos();
+    match log {
+        0 => Ok(0),
+        log if is_by_head(layers) => mos.zap_entries(log)?.iter().map(|(_, blocks)| mos.zap_count(blocks.first())).sum(),
+        log => mos.zap_count(log),
+    }
 }
 
 fn is_by_head(layers: &Layers) -> bool {

@@ -395,6 +395,63 @@ fn a_pool_that_is_not_opened_lets_go_of_its_devices() {
     }
 }
 
+/// The log of damaged blocks was damaged itself: the next block that was found stopped the pool, and so did the end of a scrub, after each import.
+#[test]
+#[allow(clippy::disallowed_methods)] // real threads are waited for
+fn a_log_of_damaged_blocks_that_is_damaged_begins_anew() {
+    // The log itself, or what a head has there; and what comes next: a block that is damaged, or a scrub.
+    for (of_head, scrubs) in [(false, false), (true, false), (false, true), (true, true)] {
+        let what = format!("of a head: {of_head}, a scrub: {scrubs}");
+        let disk = Arc::new(disk::MemDisk::new("rotten", 256 << 20));
+        let pool = pool_on(&disk);
+        let note = |pool: &Pool, objects: std::ops::Range<u64>| {
+            // Of many heads, so that neither the log nor what a head has there fits into a pointer.
+            let found = objects.map(|object| (crate::zio::Bookmark { objset: 100_000 + object % 40, object: 1000 + object * 77, level: 0, block: object * object }, 4 + object));
+            pool.context.io.lost.put_back(found.collect(), std::collections::BTreeSet::new());
+            pool.sync_all()
+        };
+        note(&pool, 0..2000).unwrap();
+        assert_eq!(pool.damaged().unwrap().len(), 2000, "{what}");
+        let mos = &pool.dsl.meta.mos;
+        let log = mos.zap_u64(crate::dsl::meta::key::DIRECTORY, super::error_log_sync::LAST).unwrap().unwrap();
+        let harmed = if of_head { mos.zap_entries(log).unwrap()[0].1.first() } else { log };
+        let info = mos.info(harmed).unwrap();
+        let dnode = mos.0.hold(harmed).unwrap();
+        let blocks: Vec<_> = (0..info.length / info.block_bytes).map(|block| dnode.block_pointer(block).unwrap().decode().unwrap()).collect();
+        drop(dnode);
+        pool.export().unwrap();
+        drop(pool);
+        let mut places = 0;
+        for block in blocks {
+            let ondisk::blkptr::BlockPointer::Data(data) = block else { continue };
+            for dva in data.dvas() {
+                disk.corrupt(ondisk::label::START_BYTES + dva.offset, dva.allocated as usize);
+                places += 1;
+            }
+        }
+        assert!(places > 0, "{what}: {places} places");
+        let pool = Pool::open(select(&discover(vec![disk.clone()]), "rotten", false).unwrap(), options(false)).unwrap();
+        if scrubs {
+            pool.scrub(false).unwrap();
+            while pool.is_scanning() && pool.context.groups.failure().is_none() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            pool.sync_all().unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        note(&pool, 2000..2040).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let known = pool.damaged().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let new = known.iter().filter(|damaged| damaged.at.object >= 1000 + 2000 * 77).count();
+        assert_eq!(new, 40, "{what}");
+        assert!(scrubs || known.len() == 40, "{what}: {}", known.len());
+        pool.scrub(false).unwrap();
+        while pool.is_scanning() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        note(&pool, 2040..2041).unwrap_or_else(|error| panic!("{what}: {error}"));
+        pool.export().unwrap();
+    }
+}
+
 /// A clone with a livelist was destroyed, and OpenZFS was not done with freeing it: its blocks belong to nobody else, and were called leaked.
 #[test]
 fn blocks_of_deleted_clones_are_no_leaks() {

@@ -56,15 +56,9 @@ fn add_prepared(writer: &Arc<GroupWriter>, new: Vec<NewTop>, any_ashift: bool) -
             }
         }
     }
-    let (adding, added) = (writer.clone(), tops.clone());
+    let adding = writer.clone();
     let blocks = BLOCKS_PER_VDEV * tops.len() as u64;
-    layers.dsl.run_task(blocks, SpaceCheck::Reserved, |_| Ok(()), move |_, tx| attach_vdevs(&adding, &added, tx))?;
-    for top in &tops {
-        layers.context.io.allocator().group(top.id() as u32)?.set_usable(true);
-    }
-    // The group that added them was done when they were no room yet.
-    writer.refresh_space();
-    Ok(())
+    layers.dsl.run_task(blocks, SpaceCheck::Reserved, |_| Ok(()), move |_, tx| attach_vdevs(&adding, &tops, tx))
 }
 
 fn check_addable(layers: &Layers, configuration: &Configuration, new: &[NewTop]) -> Result<()> {
@@ -118,6 +112,7 @@ fn attach_vdevs(writer: &GroupWriter, tops: &[Arc<TopVdev>], tx: &SyncTx<'_>) ->
         }
         layers.vdevs.attach(top);
         maps.add_vdev(vdev_space(top, mos)?)?;
+        writer.open_when_written(top);
     }
     draid::begin_to_use(layers.meta(), tops, tx)?;
     maps.make_arrays(tx)?;

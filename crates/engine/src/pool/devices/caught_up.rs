@@ -42,11 +42,8 @@ pub(in crate::pool) fn caught_up(layers: &Layers, configuration: &Configuration,
 fn forget_filling(top: &TopVdev) -> bool {
     let mut changed = false;
     for leaf in &top.leaves() {
-        if !leaf.is_open() || !leaf.missing_txgs().is_empty() {
+        if !leaf.is_open() || !leaf.forget_behind() {
             continue;
-        }
-        if leaf.is_behind() {
-            leaf.set_behind(false);
         }
         if leaf.state() == VdevState::Degraded && leaf.reason() == Reason::Behind {
             leaf.set_state(VdevState::Online, Reason::None);

@@ -28,8 +28,8 @@ mod tests;
 const BLOCKS: u64 = 8;
 
 /// Changes devices in one group, in the sync thread, and returns when it is on disk. What `change` returns as a refusal (the inner error)
-/// has changed nothing; another error of it stops the pool.
+/// has changed nothing; another error of it stops the pool. After an error the change is not made later, but for one that says so ([`Error::goes_on`](crate::error::Error::goes_on)).
 pub(in crate::pool) fn in_one_group(writer: &Arc<GroupWriter>, change: impl FnOnce(&GroupWriter, &SyncTx<'_>) -> Result<Result<()>> + Send + 'static) -> Result<()> {
     let own = writer.clone();
-    writer.layers().dsl.run_task(BLOCKS, SpaceCheck::Reserved, |_| Ok(()), move |_, tx| change(&own, tx))?
+    writer.layers().dsl.run_refusable_task(BLOCKS, SpaceCheck::Reserved, |_| Ok(()), move |_, tx| change(&own, tx))
 }

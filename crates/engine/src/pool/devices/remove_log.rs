@@ -3,7 +3,7 @@
 //! # Theory
 //! Nothing stays on such a device for long. So nothing is allocated on it any more, every dataset begins its log anew elsewhere, and when
 //! the groups that hold the records are on disk, the device is empty. What is known of it goes in one group: a hole keeps its
-//! number, since DVAs name vdevs by number. At last its labels say that it left; a crash before that leaves a label that is older
+//! number, since DVAs name vdevs by number. When that is on disk its labels say that it left; a crash before that leaves a label that is older
 //! than the pool's configuration, which does not have the device.
 //!
 //! A device that is missing can be removed in the same way.
@@ -19,8 +19,7 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint;
 use crate::pool::open::heads::begin_logs_anew;
 use crate::pool::sync::writer::GroupWriter;
-use crate::vdev::label::retire_labels;
-use crate::vdev::{TopVdev, key};
+use crate::vdev::{Departing, TopVdev, key};
 
 /// Groups that must pass before what was allocated on the device is surely counted: those that are open, closing and syncing.
 const GROUPS_MIN: usize = 3;
@@ -62,19 +61,23 @@ fn remove_log_vdev(writer: &Arc<GroupWriter>, guid: u64) -> Result<()> {
     layers.context.io.give_up_log_device(top.id() as u32);
     let removed = empty_log(writer, &group).and_then(|()| {
         let (forgetting, gone, empty) = (writer.clone(), top.clone(), group.clone());
-        let check = move |_: &Arc<crate::dsl::Dsl>| check_empty(&empty);
+        let check = move |_: &Arc<crate::dsl::Dsl>| {
+            if empty.is_usable() {
+                bail!(Busy, "intent logs are written there again");
+            }
+            check_empty(&empty)
+        };
         layers.dsl.run_task(BLOCKS, SpaceCheck::Reserved, check, move |_, tx| forget_vdev(&forgetting, &gone, tx))
     });
     if let Err(error) = removed {
-        group.set_usable(top.state().is_readable());
+        // What has begun goes on when the pool does.
+        if !error.goes_on() {
+            group.set_usable(top.state().is_readable());
+        }
         return Err(error).within(|| format!("cannot remove {shown}"));
     }
-    for leaf in &top.leaves() {
-        if let Some(Err(error)) = leaf.disk().map(|disk| retire_labels(&*disk)) {
-            tracing::warn!("{}: it was removed, but its labels cannot be changed: {error}", leaf.name());
-        }
-        leaf.close();
-    }
+    // It can be used for something else.
+    layers.vdevs.departures().wait();
     Ok(())
 }
 
@@ -118,6 +121,9 @@ fn forget_vdev(writer: &GroupWriter, top: &TopVdev, tx: &SyncTx<'_>) -> Result<(
     maps.remove_vdev(tx, top.id() as u32)?;
     vdev_zaps::free(layers.mos(), top, tx)?;
     layers.vdevs.detach(top.id());
+    for leaf in top.leaves() {
+        layers.vdevs.departures().note(Departing { leaf, ashift: top.ashift(), label: None, top: None });
+    }
     // Another vdev may get its number.
     writer.works().forget(top.id());
     configuration.set_dirty();

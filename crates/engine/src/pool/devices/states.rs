@@ -16,7 +16,7 @@ use ondisk::label;
 
 use super::caught_up::has_unspared;
 use super::{in_one_group, remove_log};
-use crate::error::{Result, Within};
+use crate::error::{Error, Result, Within};
 use crate::pool::layers::Layers;
 use crate::pool::scan::{begin_resilver, want_resilver};
 use crate::pool::sync::writer::GroupWriter;
@@ -101,7 +101,7 @@ fn stop_device(writer: &Arc<GroupWriter>, guid: u64, how: Stopped, temporary: bo
         Ok(done)
     });
     if let Some(log) = log {
-        log.set_usable(stopped.is_err());
+        log.set_usable(stopped.as_ref().is_err_and(|error| !error.goes_on()));
     }
     if !leaf.is_open() {
         leaf.close();
@@ -147,7 +147,11 @@ fn stop_described(leaf: &Leaf, described: &mut VdevConfig, how: Stopped, tempora
 #[doc(alias = "vdev_online")]
 pub(in crate::pool) fn online(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>, to_stay: bool) -> Result<VdevState> {
     let name = writer.configuration().name();
-    let leaf = online_device(writer, guid, disk, to_stay).within(|| format!("pool {name}"))?;
+    let online = online_device(writer, guid, disk, to_stay).within(|| format!("pool {name}"));
+    if online.as_ref().is_err_and(Error::goes_on) {
+        begin_to_catch_up(writer);
+    }
+    let leaf = online?;
     if has_to_catch_up(writer) {
         begin_resilver(writer)?;
     }
@@ -161,7 +165,7 @@ fn online_device(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>, to
     let found = if leaf.is_open() || is_faulted { None } else { Some(look_at(writer, &top, &leaf, disk)) };
     let coming = leaf.clone();
     let of_log = top.clone();
-    in_one_group(writer, move |writer, _| {
+    let done = in_one_group(writer, move |writer, _| {
         top.update_config(|config| {
             if let Some(described) = config.find_mut(guid) {
                 described.remove(key::OFFLINE);
@@ -178,11 +182,12 @@ fn online_device(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>, to
         }
         writer.configuration().set_dirty();
         Ok(Ok(()))
-    })?;
-    if of_log.is_log() && of_log.state().is_readable() {
+    });
+    let has_begun = done.as_ref().map_or_else(Error::goes_on, |()| true);
+    if has_begun && of_log.is_log() && of_log.state().is_readable() {
         writer.layers().context.io.allocator().group(of_log.id() as u32)?.set_usable(true);
     }
-    Ok(leaf)
+    done.map(|()| leaf)
 }
 
 /// Uses all of the devices of a top-level vdev, if these are larger than they were: that with the device of this guid, or all. One call at a time.

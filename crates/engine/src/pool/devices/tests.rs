@@ -1,6 +1,7 @@
 //! Devices that come and go in pools in memory. What a resilver does, a copy of the device does here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{Disk, DiskRef, MemDisk};
 use ondisk::label;
@@ -11,7 +12,7 @@ use crate::error::ErrorKind;
 use crate::host::RealHost;
 use crate::pool::check::CheckOptions;
 use crate::pool::import::{discover, select};
-use crate::pool::{Beside, NewPool, OpenOptions, Pool, Stopped};
+use crate::pool::{Beside, Fill, NewPool, OpenOptions, Pool, Stopped};
 use crate::tunables::{Parameter, Tunables};
 use crate::vdev::label::DeviceLabels;
 use crate::vdev::{NewLeaf, NewTop, Reason, VdevKind, VdevState, key};
@@ -341,4 +342,57 @@ fn one_side_of_each_mirror_becomes_a_pool() {
         check(&pool, candidate.config.name.as_str());
         pool.export().unwrap();
     }
+}
+
+/// One side was taken out and was nobody's, as the next one could not go: the other side of that had missed something since the sides were chosen.
+#[test]
+fn a_split_that_is_refused_takes_no_side() {
+    let disks: Vec<Arc<MemDisk>> = ["a", "b", "c", "d"].map(disk).into();
+    let mirror = |disks: &[Arc<MemDisk>]| NewTop { leaves: disks.iter().map(leaf).collect(), ashift: Some(9), ..NewTop::default() };
+    let pool = Pool::create(NewPool { vdevs: disks.chunks(2).map(mirror).collect(), ..new_pool(&[]) }, options(false)).unwrap();
+    write(&pool, 3);
+    let chosen: Vec<u64> = [1, 3].map(|at: usize| guids(&pool)[at]).into();
+    // There is something to write, which this side does not take.
+    pool.change_config(|config| config.comment = Some("missed".into()));
+    disks[2].faults.break_writes(true);
+    let refused = pool.split(&chosen, OpenOptions { new_name: Some("half".into()), ..options(false) }).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    assert!(pool.vdevs.leaves()[2].is_behind());
+    assert_eq!(pool.vdevs.data_tops().iter().map(|top| top.leaves().len()).collect::<Vec<_>>(), [2, 2]);
+    disks[2].faults.break_writes(false);
+    pool.clear_errors(None);
+    write(&pool, 2);
+    check(&pool, "not split");
+    pool.export().unwrap();
+}
+
+/// For a moment it was a side like the other, and readers took what it had not.
+#[test]
+fn a_device_that_comes_in_is_behind_when_it_is_first_seen() {
+    let a = disk("a");
+    let pool = pool_on(std::slice::from_ref(&a));
+    for round in 0..12 {
+        let (first, b) = (guids(&pool)[0], disk("b"));
+        let is_over = AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let look = || loop {
+                if let Some(new) = pool.vdevs.top(0).and_then(|top| top.leaves().get(1).cloned()) {
+                    return Some(new.is_behind());
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    return None;
+                }
+            };
+            let looking = scope.spawn(look);
+            #[cfg(debug_assertions)]
+            let _pauses = parking_lot::counting::pause(4);
+            let attached = pool.attach_and_fill(first, leaf(&b), (Beside::Mirror, Fill::Sequential), None);
+            is_over.store(true, Ordering::Relaxed);
+            attached.unwrap();
+            looking.join().unwrap()
+        });
+        assert_ne!(seen, Some(false), "round {round}: it has everything, so it seems");
+        pool.detach_device(guids(&pool)[1]).unwrap();
+    }
+    pool.export().unwrap();
 }

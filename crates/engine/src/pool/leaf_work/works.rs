@@ -165,7 +165,10 @@ pub(in crate::pool) fn while_at_rest<T>(writer: &Arc<GroupWriter>, change: impl 
     let changed = change();
     works.go_on();
     resume(writer);
-    autotrim::obey(writer)?;
+    // The caller undoes what it prepared if the change was not made: it must hear of nothing else.
+    if let Err(error) = autotrim::obey(writer) {
+        tracing::warn!("what comes free is not trimmed: {error}");
+    }
     changed
 }
 

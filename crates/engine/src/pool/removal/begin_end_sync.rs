@@ -47,7 +47,8 @@ pub(in crate::pool) fn begin(writer: &Arc<GroupWriter>, guid: u64) -> Result<()>
     let going = top.clone();
     // What is free there is nobody's to work on any more.
     let begun = empty_of_logs(writer).and_then(|()| while_at_rest(writer, || in_one_group(writer, move |writer, tx| begin_sync(writer, &going, tx))));
-    if begun.is_err() {
+    // What has begun goes on when the pool does.
+    if begun.as_ref().is_err_and(|error| !error.goes_on()) {
         group.set_usable(top.config().number(key::NON_ALLOCATING) == 0 && top.state().is_readable());
     }
     writer.refresh_space();
@@ -83,6 +84,10 @@ fn begin_sync(writer: &GroupWriter, top: &Arc<TopVdev>, tx: &SyncTx<'_>) -> Resu
     }
     if let Err(refused) = checkpoint::refuse_change(layers) {
         return Ok(Err(refused));
+    }
+    // Nothing may be allocated in front of the end of the map.
+    if layers.context.io.allocator().group(top.id() as u32)?.is_usable() {
+        return Ok(Err(error!(Busy, "vdev {}: blocks may be allocated on it again", top.id())));
     }
     let (meta, mos) = (layers.meta(), layers.mos());
     meta.features.increment(mos, Feature::DeviceRemoval, tx)?;

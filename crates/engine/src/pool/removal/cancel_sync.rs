@@ -35,7 +35,6 @@ pub(in crate::pool) fn cancel(writer: &Arc<GroupWriter>) -> Result<()> {
         None => Ok(()),
     };
     writer.layers().dsl.run_task(BLOCKS, SpaceCheck::ExtraReserved, check, change)?;
-    writer.refresh_space();
     leaf_work::resume(writer);
     Ok(())
 }
@@ -68,7 +67,7 @@ pub(super) fn cancel_sync(writer: &GroupWriter, top: &Arc<TopVdev>, tx: &SyncTx<
             config.remove(key::NON_ALLOCATING);
         }
     });
-    layers.context.io.allocator().group(top.id() as u32)?.set_usable(!is_closed && top.state().is_readable());
+    writer.open_when_written(top);
     let mut removal = stored(mos)?;
     (removal.state, removal.end_time) = (REMOVAL_CANCELED, layers.context.host.wall_clock().0);
     store(mos, &removal, tx)?;

@@ -16,7 +16,8 @@
 //!
 //! Ranges that lie close together are copied as one, with what is between: that is given back at once, and counted as a part of the run that nothing needs. It makes the map shorter.
 //!
-//! What cannot be read or written ends the removal: the vdev goes on as if it had never been asked to leave, and what was copied is freed. So it is when it is given up.
+//! What cannot be read or written ends the removal: the vdev goes on as if it had never been asked to leave, and what was copied is freed. So it is when it is given up. Blocks go there
+//! again when the group is on disk that says so: before, a crash would find them in front of the end of the map.
 //!
 //! Of the map of a removed vdev less and less is needed. When a quarter is not, it is *condensed*: copied without the runs that nothing needs, again a piece in each group ([`condense_sync`]).
 //!
@@ -53,6 +54,9 @@ pub(in crate::pool) mod check;
 pub(in crate::pool) mod condense_sync;
 pub(in crate::pool) mod mapping;
 mod piece_sync;
+
+#[cfg(test)]
+mod tests;
 
 pub(in crate::pool) use condense_sync::Condensing;
 pub(in crate::pool) use piece_sync::sync;

@@ -33,11 +33,22 @@ pub(super) fn store(writer: &GroupWriter, record: ErrorScrubRecord, tx: &SyncTx<
 #[doc(alias = "dsl_errorscrub_setup_sync")]
 pub(super) fn begin(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
     let layers = writer.layers();
-    let left = error_log_sync::damaged(layers)?;
+    let left = known(layers)?.unwrap_or_default();
     let record = ErrorScrubRecord::new(layers.context.host.wall_clock().0, left.len() as u64);
     writer.scans().set_errors_left(Some(left));
     writer.scans().note_event(ScanEvent::of_scrub("errorscrub_start"));
     store(writer, record, tx)
+}
+
+/// What is known to be damaged; `None`: that is damaged itself.
+fn known(layers: &Layers) -> Result<Option<Vec<Damaged>>> {
+    match error_log_sync::damaged(layers) {
+        Err(error) if error.is_loss() => {
+            tracing::warn!("what an error scrub is to read again is not known: {error}");
+            Ok(None)
+        }
+        known => known.map(Some),
+    }
 }
 
 /// Ends the one that is under way.
@@ -72,7 +83,10 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
     }
     let mut left = match scans.take_errors_left() {
         Some(left) => left,
-        None => error_log_sync::damaged(layers)?,
+        None => match known(layers)? {
+            Some(left) => left,
+            None => return end(writer, record, ErrorScrubState::Canceled, tx),
+        },
     };
     let most = layers.context.tunables.now(Parameter::ScrubErrorBlocks) as usize;
     for damaged in left.split_off(left.len().saturating_sub(most)) {

@@ -259,6 +259,7 @@ impl GroupWriter {
         self.layers.context.cache.end_rewrites();
         tracing::debug!(txg, dirty = self.layers.context.dirty.total(), cache = ?self.layers.context.cache.stats(), "a group is on disk");
         self.layers.context.dirty.clear(txg);
+        self.open_vdevs();
         self.refresh_space();
         self.layers.dsl.trim_objsets(txg);
         self.layers.dsl.meta.mos.0.trim(txg);

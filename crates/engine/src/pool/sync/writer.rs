@@ -26,6 +26,7 @@ use crate::pool::rebuild::Rebuilds;
 use crate::pool::scan::Scans;
 use crate::pool::time_log_sync::GroupTimes;
 use crate::txg::Txg;
+use crate::vdev::{TopVdev, key};
 
 /// For so many groups freed space waits.
 const DEFERRED_GROUPS: u64 = 2;
@@ -56,6 +57,8 @@ pub(in crate::pool) struct GroupWriter {
     pub(super) expansion: Expansion,
     /// Vdevs that are being removed, and maps of those that were.
     pub(super) removals: Removals,
+    /// Vdevs where blocks may go from then on when the group that is being written is on disk.
+    opening: Mutex<Vec<Arc<TopVdev>>>,
 }
 
 impl GroupWriter {
@@ -77,6 +80,7 @@ impl GroupWriter {
             released,
             expansion: Expansion::default(),
             removals: Removals::default(),
+            opening: Mutex::default(),
         }
     }
 
@@ -124,6 +128,22 @@ impl GroupWriter {
     /// Vdevs that are being removed, and maps of those that were.
     pub(in crate::pool) fn removals(&self) -> &Removals {
         &self.removals
+    }
+
+    /// Blocks may go to a vdev, if its description does not say otherwise, when the group that is being written is on disk; in the sync thread. Not before: a block of
+    /// the log is written and pointed to at once, and the pool of the group before, which a crash brings back, could not follow that.
+    pub(in crate::pool) fn open_when_written(&self, top: &Arc<TopVdev>) {
+        self.opening.lock().push(top.clone());
+    }
+
+    /// The group is on disk: blocks may go where it says so.
+    pub(super) fn open_vdevs(&self) {
+        for top in std::mem::take(&mut *self.opening.lock()) {
+            // It may be gone again.
+            if let Ok(group) = self.layers.context.io.allocator().group(top.id() as u32) {
+                group.set_usable(top.config().number(key::NON_ALLOCATING) == 0 && top.state().is_readable());
+            }
+        }
     }
 
     /// The last uberblock on disk is this now, in the sync thread: it differs in what it says of sectors that were moved.

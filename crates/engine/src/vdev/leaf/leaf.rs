@@ -1,7 +1,10 @@
 //! One device.
 //!
 //! # Locks
-//! `disk` is held for reading across I/O, so that closing a device waits for what is under way.
+//! `disk` is held for reading across I/O, so that closing a device waits for what is under way. `missing` is taken inside it, never the other way round.
+//!
+//! # Invariants
+//! 1. A leaf of which something is missing is behind.
 
 use super::queue::{Class, Passage, Queue, Turn, Wanted};
 use super::together;
@@ -59,6 +62,7 @@ pub struct Leaf {
     disk: RwLock<Option<DiskRef>>,
     state: AtomicU8,
     reason: AtomicU8,
+    /// Whether it has missed writes, which of them is known or not. Stored under the lock of `missing`.
     behind: AtomicBool,
     /// Whether the device could be told what is not needed, when it was there last.
     trims: AtomicBool,
@@ -233,20 +237,30 @@ impl Leaf {
 
     /// Says that it may have missed writes before it was opened.
     pub fn set_behind(&self, behind: bool) {
+        let mut missing = self.missing.lock();
         self.behind.store(behind, Relaxed);
         if !behind {
             self.lost.store(false, SeqCst);
-            let missed = std::mem::take(&mut *self.missing.lock());
-            if !missed.is_empty() {
+            if !std::mem::take(&mut *missing).is_empty() {
                 self.unsaved.store(true, Relaxed);
             }
         }
     }
 
+    /// It is not behind any more if nothing is known that it has missed. Whether that is so.
+    pub(crate) fn forget_behind(&self) -> bool {
+        let missing = self.missing.lock();
+        if missing.is_empty() && self.behind.swap(false, Relaxed) {
+            self.lost.store(false, SeqCst);
+        }
+        missing.is_empty()
+    }
+
     /// What its dirty time log says: half-open and ascending. `filling`: it is behind even if it says nothing.
     pub(crate) fn set_missed(&self, ranges: Vec<(u64, u64)>, filling: bool) {
+        let mut missing = self.missing.lock();
         self.behind.store(filling || !ranges.is_empty(), Relaxed);
-        *self.missing.lock() = ranges;
+        *missing = ranges;
     }
 
     /// It has all now that was written before txg `before`, but for what was in the groups `wrong`. Where nothing is left, what a flush had lost is there again.
@@ -279,8 +293,9 @@ impl Leaf {
 
     /// What cannot be had from it: of one that is not there, or of which nobody knows what it has missed, all.
     pub(in crate::vdev) fn outage(&self) -> Missed {
+        let is_open = self.is_open();
         let missing = self.missing.lock();
-        if !self.is_open() || (self.is_behind() && missing.is_empty()) { outage::all() } else { missing.clone() }
+        if !is_open || (self.is_behind() && missing.is_empty()) { outage::all() } else { missing.clone() }
     }
 
     /// The txgs whose writes it missed, half-open and ascending: what its dirty time log gets.
@@ -314,8 +329,11 @@ impl Leaf {
 
     /// It has missed what was written from txg `start` on, before `end`.
     pub(crate) fn note_missed(&self, start: u64, end: u64) {
+        self.note_in(&mut self.missing.lock(), start, end);
+    }
+
+    fn note_in(&self, missing: &mut Vec<(u64, u64)>, start: u64, end: u64) {
         self.behind.store(true, Relaxed);
-        let mut missing = self.missing.lock();
         if missing.iter().any(|(first, last)| *first <= start && end <= *last) {
             return;
         }
@@ -559,8 +577,13 @@ impl Leaf {
 
     /// What was written since the last flush may be gone. It is counted when everything else is known.
     fn note_failed_flush(&self) {
-        self.note_write_failure();
-        self.lost.fetch_or(self.written.load(SeqCst) > self.flushed.load(SeqCst), SeqCst);
+        let txg = self.writing_txg.load(Relaxed);
+        {
+            let mut missing = self.missing.lock();
+            self.note_in(&mut missing, txg, txg + GROUPS);
+            self.lost.fetch_or(self.written.load(SeqCst) > self.flushed.load(SeqCst), SeqCst);
+        }
+        self.degrade();
         self.failed_flushes.fetch_add(1, SeqCst);
     }
 
@@ -571,9 +594,10 @@ impl Leaf {
 
     /// What it did not take will be written again: it is not behind, unless there is something that nobody will write again.
     pub fn will_catch_up(&self) {
+        let mut missing = self.missing.lock();
         if !self.has_lost_writes() {
+            missing.clear();
             self.behind.store(false, Relaxed);
-            self.missing.lock().clear();
         }
     }
 
@@ -670,6 +694,35 @@ fn count(result: &Result<()>, operations: &AtomicU64, bytes: &AtomicU64, errors:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::RealHost;
+
+    /// It was noted while a resilver ended: the leaf was not behind, and so its readers had what it had not; or it was forgotten.
+    #[test]
+    fn what_is_missed_while_the_rest_is_forgotten_is_known() {
+        #[cfg(debug_assertions)]
+        let _pauses = parking_lot::counting::pause(2);
+        type Forget = fn(&Leaf);
+        let ways: [(bool, Forget); 3] = [
+            (true, |leaf| leaf.caught_up(4, &BTreeSet::new())),
+            (true, |leaf| {
+                leaf.forget_behind();
+            }),
+            (false, Leaf::will_catch_up),
+        ];
+        for (way, (is_kept, forget)) in ways.into_iter().enumerate() {
+            for round in 0..300 {
+                let leaf = Leaf::alone(1, "leaf".into(), Arc::new(disk::MemDisk::new("leaf", 1 << 20)), &RealHost::shared());
+                leaf.set_behind(true);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| leaf.note_missed(7, 10));
+                    forget(&leaf);
+                });
+                let missing = leaf.missing_txgs();
+                assert_eq!(leaf.is_behind(), !missing.is_empty(), "way {way}, round {round}: {missing:?}");
+                assert!(!is_kept || missing == [(7, 10)], "way {way}, round {round}: {missing:?}");
+            }
+        }
+    }
 
     #[test]
     fn pieces_are_all_the_bytes_in_order() {

@@ -210,6 +210,9 @@ impl Failure {
             ErrorKind::Conflict => Failure::with(FailureKind::Conflict, words),
             ErrorKind::NoDevice => Failure::with(FailureKind::BadDevice, words),
             ErrorKind::Unsupported => Failure::with(FailureKind::Unsupported, words),
+            ErrorKind::Suspended if error.goes_on() => {
+                Failure::with(FailureKind::PoolUnavailable, "pool I/O is currently suspended; what was asked for has begun, and is done when the pool goes on")
+            }
             ErrorKind::Suspended => Failure::with(FailureKind::PoolUnavailable, "pool I/O is currently suspended"),
             ErrorKind::Denied => Failure::new(FailureKind::Permission),
             ErrorKind::InUseElsewhere => Failure::with(FailureKind::OtherHost, words),

@@ -14,7 +14,7 @@ use crate::pool::{checkpoint, rebuild};
 use crate::pool::devices::auxiliary::Auxiliary;
 use crate::pool::devices::{in_one_group, vdev_zaps};
 use crate::pool::layers::Layers;
-use crate::pool::scan::{self, begin_resilver};
+use crate::pool::scan::{self, begin_resilver, want_resilver};
 use crate::pool::sync::writer::GroupWriter;
 use crate::txg::TXG_INITIAL;
 use crate::vdev::label::init_labels;
@@ -110,8 +110,23 @@ pub(in crate::pool) fn check_fill(writer: &GroupWriter, top: &TopVdev, fill: Fil
 #[doc(alias = "spa_vdev_attach")]
 pub(in crate::pool) fn attach(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, (how, fill): (Beside, Fill), ashift: Option<u32>) -> Result<()> {
     let name = writer.configuration().name();
-    attach_device(writer, old, new, (how, fill), ashift).within(|| format!("pool {name}"))?;
-    if fill == Fill::Healing { begin_resilver(writer) } else { Ok(()) }
+    let attached = attach_device(writer, old, new, (how, fill), ashift).within(|| format!("pool {name}"));
+    begin_to_fill(writer, attached, fill)
+}
+
+/// A device has come in, or comes in when the pool goes on: then it gets what it has missed.
+///
+/// # Errors
+/// That with which it did not come in; or what stopped the pool.
+pub(in crate::pool) fn begin_to_fill(writer: &Arc<GroupWriter>, attached: Result<()>, fill: Fill) -> Result<()> {
+    match attached {
+        Ok(()) if fill == Fill::Healing => begin_resilver(writer),
+        Err(error) if fill == Fill::Healing && error.goes_on() => {
+            want_resilver(writer);
+            Err(error)
+        }
+        attached => attached,
+    }
 }
 
 fn attach_device(writer: &Arc<GroupWriter>, old: u64, new: NewLeaf, (how, fill): (Beside, Fill), ashift: Option<u32>) -> Result<()> {
@@ -169,10 +184,11 @@ impl Joining {
             return Ok(Err(error!(NotFound, "no device has guid {}", self.old)));
         };
         self.described.set(self.fill.key(), tx.txg());
+        // Before it is seen: readers are not to take it for one that has everything.
+        self.leaf.note_missed(TXG_INITIAL, tx.txg() + GROUPS_UNDER_WAY);
         if let Err(refused) = self.top.attach_leaf(self.old, &self.leaf, self.described, self.how.kind(), self.group) {
             return Ok(Err(refused));
         }
-        self.leaf.note_missed(TXG_INITIAL, tx.txg() + GROUPS_UNDER_WAY);
         if configuration.get().has_vdev_zaps {
             vdev_zaps::create_of_leaf(layers.mos(), &self.top, self.leaf.guid(), tx)?;
         }

@@ -65,28 +65,60 @@ fn split_off(writer: &Arc<GroupWriter>, chosen: &[u64], options: OpenOptions) ->
 /// Takes these sides out in one group.
 fn take_sides(writer: &Arc<GroupWriter>, sides: Vec<(Arc<TopVdev>, Arc<Leaf>)>) -> Result<Vec<Arc<Leaf>>> {
     writer.sync_all()?;
-    let taken: Arc<Mutex<Vec<Arc<Leaf>>>> = Arc::default();
+    let taken: Arc<Mutex<Taken>> = Arc::default();
     let taking = taken.clone();
-    in_one_group(writer, move |writer, tx| {
-        for (_, side) in &sides {
+    let done = in_one_group(writer, move |writer, tx| {
+        // Before any is taken: seconds may have passed since they were chosen.
+        for (top, side) in &sides {
             if side.is_behind() || !side.is_open() {
                 return Ok(Err(error!(Busy, "{}: it has not everything", side.name())));
+            }
+            if top.members().needs(side.number()) {
+                return Ok(Err(error!(Busy, "{}: not every side has everything", side.name())));
             }
         }
         for (top, side) in &sides {
             match detach::take(writer.layers(), writer.configuration(), top, side.guid(), tx)? {
-                Ok(leaf) => taking.lock().push(leaf),
+                Ok(leaf) => taking.lock().sides.push((top.clone(), leaf)),
                 Err(refused) => {
                     // What was taken out before is no pool.
-                    taking.lock().drain(..).for_each(|leaf| writer.layers().vdevs.departures().note(detach::departing(writer.configuration(), top, None, leaf)));
+                    taking.lock().let_go(writer);
                     return Ok(Err(refused));
                 }
             }
         }
+        let mut taking = taking.lock();
+        if taking.is_given_up {
+            taking.let_go(writer);
+        }
         Ok(Ok(()))
-    })?;
-    let taken = std::mem::take(&mut *taken.lock());
-    Ok(taken)
+    });
+    let mut taken = taken.lock();
+    if let Err(error) = done {
+        // They are taken out when the pool goes on, and there is nobody to make a pool of them.
+        taken.is_given_up = true;
+        taken.let_go(writer);
+        return Err(error);
+    }
+    Ok(std::mem::take(&mut taken.sides).into_iter().map(|(_, leaf)| leaf).collect())
+}
+
+/// What was taken out, and for whom.
+#[derive(Default)]
+struct Taken {
+    sides: Vec<(Arc<TopVdev>, Arc<Leaf>)>,
+    /// Nobody waits for it any more.
+    is_given_up: bool,
+}
+
+impl Taken {
+    /// They belong to nobody, as if each was detached.
+    fn let_go(&mut self, writer: &GroupWriter) {
+        let departures = writer.layers().vdevs.departures();
+        for (top, leaf) in self.sides.drain(..) {
+            departures.note(detach::departing(writer.configuration(), &top, None, leaf));
+        }
+    }
 }
 
 /// The side of a mirror that goes.

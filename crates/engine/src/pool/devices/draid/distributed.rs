@@ -21,7 +21,6 @@ use crate::error::{Result, Within};
 use crate::pool::checkpoint;
 use crate::pool::config::configuration::Configuration;
 use crate::pool::layers::Layers;
-use crate::pool::scan::begin_resilver;
 use crate::pool::space_maps::read_ranges;
 use crate::pool::sync::writer::GroupWriter;
 use crate::pool::rebuild;
@@ -149,8 +148,8 @@ pub(in crate::pool) fn open(writer: &Arc<GroupWriter>) -> Result<()> {
 /// `Unsupported`: it cannot stand in there. `Busy`: it stands in for another device.
 pub(in crate::pool) fn attach(writer: &Arc<GroupWriter>, old: u64, spare: u64, fill: Fill) -> Result<()> {
     let name = writer.configuration().name();
-    attach_checked(writer, old, spare, fill).within(|| format!("pool {name}"))?;
-    if fill == Fill::Healing { begin_resilver(writer) } else { Ok(()) }
+    let attached = attach_checked(writer, old, spare, fill).within(|| format!("pool {name}"));
+    attach::begin_to_fill(writer, attached, fill)
 }
 
 fn attach_checked(writer: &Arc<GroupWriter>, old: u64, spare: u64, fill: Fill) -> Result<()> {
