@@ -212,6 +212,7 @@ fn datasets_of_a_pool() {
         overlay,
         also: false,
     };
+        exactly: None,
     mounts.mount(plan("tank", &top, "", false)).unwrap();
     mounts.mount(plan("tank/child", &below, "ro,noexec", false)).unwrap();
     assert_eq!(mounts.mount(plan("tank", &top, "", false)).unwrap_err().message, "filesystem already mounted");

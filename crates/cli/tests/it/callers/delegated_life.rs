@@ -185,6 +185,28 @@ fn a_grant_that_is_revoked_ends_the_stream() {
     rig.zdb(&["a.img"]);
 }
 
+/// What was mounted below comes back after a rollback, and the path to it is in the new contents. They had a symbolic link there, and root mounted the file system over
+/// whatever directory the user liked.
+#[test]
+fn a_rollback_mounts_nothing_where_its_user_likes() {
+    let Some(shared) = shared() else { return };
+    let rig = &shared.rig;
+    let sub = rig.text("mnt/sub");
+    fs::create_dir(rig.path("victim")).unwrap();
+    fs::write(rig.path("victim/passwd"), "root's").unwrap();
+    std::os::unix::fs::chown(rig.path("mnt"), Some(OWNER), Some(OWNER)).unwrap();
+    rig.ok(&format!("zfs allow -u {OWNER} snapshot,rollback tank/home/a"));
+    done(&shared, OWNER, &format!("ln -s {} {sub} && zfs snapshot tank/home/a@1 && rm {sub} && mkdir {sub}", rig.text("victim")));
+    rig.ok("zfs create -o mountpoint=@mnt/sub tank/home/b");
+    assert!(rig.is_mounted("mnt/sub"));
+    done(&shared, OWNER, "zfs rollback tank/home/a@1");
+    assert_eq!(fs::read_link(rig.path("mnt/sub")).unwrap(), rig.path("victim"));
+    assert_eq!(fs::read_to_string(rig.path("victim/passwd")).unwrap(), "root's", "tank/home/b lies over it");
+    assert!(!rig.is_mounted("victim"));
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
 #[test]
 fn snapshots_are_directories_to_those_who_may() {
     let Some(shared) = shared() else { return };
