@@ -230,7 +230,6 @@ impl Ops {
     }
 
     fn forget_name(&self, parent: u64, name: &[u8]) {
-        let _inside = self.enter(parent);
         if let Some(notifier) = self.notifier.lock().clone() {
             let _ = notifier.inval_entry(parent, name);
         }
@@ -288,11 +287,11 @@ impl Filesystem for Ops {
     }
 
     fn getattr(&self, _: &Context, node: u64, handle: Option<u64>) -> Result<Attributes> {
-        let _inside = self.enter(node);
         if handle.is_some_and(|handle| handle & cache::writeback::WRITER != 0) && self.writeback.is_agreed() {
             self.before_write(node)?;
         }
         self.attributes(Node::of(node))
+        let _inside = self.enter(node);
     }
 
     fn statx(&self, _: &Context, node: u64, _: Option<u64>) -> Result<StatX> {
@@ -460,7 +459,7 @@ impl Filesystem for Ops {
     }
 
     fn lseek(&self, cx: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
-        let _inside = self.enter(node);
+        // The gate is passed for each look: between them the kernel is told something.
         rights::check(cx, rights::Request::Seek)?;
         if !self.fetch_writes(node) {
             // The kernel does not ask again: all is data then, up to the size that it knows. Better than a hole where data is.
