@@ -143,8 +143,9 @@ impl Ops {
             self.head.told_of(stat);
         }
         let (attr, attr_valid) = self.attr_in(slot, stat);
-        let replaced = if slot == 0 { self.times_replaced(stat.inode) } else { 0 };
-        let generation = stat.generation.wrapping_add(replaced);
+        // What else had this node number before must not be taken for this file.
+        let salt = if slot == 0 { self.times_replaced(stat.inode) } else { self.slots.salt(slot) };
+        let generation = stat.generation.wrapping_add(salt);
         Entry { node: self.node_number(slot, stat.inode), generation, attr, entry_valid: self.name_life(), attr_valid }
     }
 

@@ -47,7 +47,7 @@ use parking_lot::{Mutex, RwLock};
 use tarnfs::{FileSystem, MountUse};
 
 pub use rights::{RULES, Rule};
-pub use nodes::slots::{SnapshotInfo, Snapshots};
+pub use nodes::slots::{OpenSnapshot, SnapshotInfo, Snapshots};
 pub use view::View;
 pub use xattr::XattrsInUse;
 

@@ -32,7 +32,7 @@ impl Ops {
             Ok(Some(stat)) => {
                 let slot = located.slot();
                 if slot != 0 {
-                    self.slots.known(slot);
+                    self.slots.known(slot, located.filesystem())?;
                 }
                 Ok(self.entry(slot, &stat))
             }
@@ -50,7 +50,7 @@ impl Ops {
             _ => Errno::ESTALE,
         })?;
         if located.slot() != 0 {
-            self.slots.known(located.slot());
+            self.slots.known(located.slot(), located.filesystem())?;
         }
         Ok(self.entry(located.slot(), &stat))
     }
