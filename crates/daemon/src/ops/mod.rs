@@ -455,7 +455,7 @@ impl Filesystem for Ops {
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
         let _inside = self.enter(node);
         rights::check(cx, rights::Request::Fallocate)?;
-        self.settled(self.allocate(cx, Node::of(node), fallocate))
+        self.forgotten_if_failed(node, self.settled(self.allocate(cx, Node::of(node), fallocate)))
     }
 
     fn lseek(&self, cx: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
@@ -471,6 +471,6 @@ impl Filesystem for Ops {
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
         let _inside = self.enter(node_in);
         rights::check(cx, rights::Request::CopyRange)?;
-        self.settled(self.copy_range(cx, Node::of(node_in), copy))
+        self.forgotten_if_failed(copy.node_out, self.settled(self.copy_range(cx, Node::of(node_in), copy)))
     }
 }
