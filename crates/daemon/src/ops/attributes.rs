@@ -154,6 +154,11 @@ impl Ops {
         if self.head.current().is_some_and(|filesystem| filesystem.names_are_exact()) && !self.is_being_changed() { LONG } else { std::time::Duration::ZERO }
     }
 
+    /// The same of a name that is not there.
+    pub(super) fn absence_life(&self) -> std::time::Duration {
+        self.name_life().min(if self.forgets_names() { LONG } else { SHORT })
+    }
+
     /// As [`Ops::attr`], of a file in a slot.
     fn attr_in(&self, slot: u16, stat: &Stat) -> (Attr, std::time::Duration) {
         // Of a file system that is closed just now the answer is stale anyhow.

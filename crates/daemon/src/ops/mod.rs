@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fuse::protocol::{InitFlags, MINOR_DIRECT_IS_COHERENT};
+use fuse::protocol::{InitFlags, MINOR_DIRECT_IS_COHERENT, MINOR_FORGETS_NAMES};
 use fuse::{
     Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Ioctl, Negotiated, Notifier, Opened, Owner, Read,
     Result, SetAttr, StatFs, StatX, Write,
@@ -257,6 +257,7 @@ impl Filesystem for Ops {
     fn init(&self, negotiated: &Negotiated) {
         let collects = negotiated.flags.contains(InitFlags::WRITEBACK_CACHE);
         self.writeback.agree(collects);
+        self.replaced.agree(negotiated.minor >= MINOR_FORGETS_NAMES);
         self.may_be_direct.store(!collects && negotiated.minor >= MINOR_DIRECT_IS_COHERENT, Ordering::Relaxed);
     }
 
@@ -290,8 +291,8 @@ impl Filesystem for Ops {
         if handle.is_some_and(|handle| handle & cache::writeback::WRITER != 0) && self.writeback.is_agreed() {
             self.before_write(node)?;
         }
-        self.attributes(Node::of(node))
         let _inside = self.enter(node);
+        self.attributes(Node::of(node))
     }
 
     fn statx(&self, _: &Context, node: u64, _: Option<u64>) -> Result<StatX> {

@@ -36,8 +36,8 @@ impl Ops {
                 }
                 Ok(self.entry(slot, &stat))
             }
-            Ok(None) => Ok(Entry::negative(self.name_life())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.name_life())),
+            Ok(None) => Ok(Entry::negative(self.absence_life())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.absence_life())),
             Err(error) => Err(crate::errno::of(error)),
         }
     }
