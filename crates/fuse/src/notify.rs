@@ -19,6 +19,11 @@ pub struct Notifier {
 }
 
 impl Notifier {
+    /// Sends them into a descriptor, in the place of a mount.
+    pub fn into(device: OwnedFd) -> Notifier {
+        Notifier { device: Arc::new(device) }
+    }
+
     /// Forget cached attributes of a node and, from `offset` on, `length` bytes of data (0: to the end; negative offset: attributes only).
     pub fn inval_inode(&self, node: u64, offset: i64, length: i64) -> Result<()> {
         let body = InvalInodeOut { node, offset, length };

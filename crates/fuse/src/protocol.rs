@@ -17,6 +17,8 @@ pub const MAJOR: u32 = 7;
 pub const MINOR: u32 = 45;
 /// Oldest minor version that we accept (Linux 5.17): 64-bit flags and long `SETXATTR` are taken for granted.
 pub const MINOR_MIN: u32 = 36;
+/// From here on (Linux 6.16) the kernel can be told to look all names up again.
+pub const MINOR_FORGETS_NAMES: u32 = 44;
 /// From here on (Linux 6.18) a direct write takes what it replaces out of the page cache *after* it was answered too. Before, a reader
 /// through the cache could meanwhile put the old bytes back there, for good; until 6.6 they were not even taken out before.
 pub const MINOR_DIRECT_IS_COHERENT: u32 = 45;

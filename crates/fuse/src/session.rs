@@ -307,15 +307,15 @@ impl Session {
     /// (containers have copies), or lazily while in use, so the kernel still has the file system and all that it knows
     /// of it. Only root can.
     pub fn mount_again(&mut self, path: &Path, options: &MountOptions) -> io::Result<()> {
-        let path = path.canonicalize()?;
-        self.standing = Some(self.mount_also(&path, options)?);
+        let path = mount::resolved(path, options)?;
+        self.standing = Some(mount::mount_device(&self.shared.device, &path, options, self.partition.as_ref())?);
         self.path = path;
         Ok(())
     }
 
     /// Gives it one more place. Only root can.
     pub fn mount_also(&self, path: &Path, options: &MountOptions) -> io::Result<Standing> {
-        mount::mount_device(&self.shared.device, &path.canonicalize()?, options, self.partition.as_ref())
+        mount::mount_device(&self.shared.device, &mount::resolved(path, options)?, options, self.partition.as_ref())
     }
 
     /// The mount that was made first, or made again; `None`: the kernel has no numbers for mounts.

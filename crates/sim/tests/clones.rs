@@ -5,7 +5,7 @@
 use ondisk::feature::Feature;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sim::scenario::{Layout, Rig, contents};
+use sim::scenario::{Layout, MemoryDisks, Rig, contents};
 use std::sync::Arc;
 use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
 
@@ -169,4 +169,44 @@ fn a_large_file_can_be_shared_again_and_again() {
     rig.export();
     rig.check("a large file, shared");
     rig.zdb("a large file, shared", true);
+}
+
+/// Some of the source cannot be read, after some of it has been shared: that counts. (It was changed, and said to be as it was.)
+#[test]
+fn what_was_shared_before_a_failure_is_said_to_be() {
+    // Two blocks of pointers, each of which is one step.
+    const LENGTH: usize = 1 << 20;
+    let disks = MemoryDisks::create(Layout { bytes: 64 << 20, ..Layout::default() }, &[("recordsize", "512"), ("compression", "off")]);
+    let (user, data) = (Credentials::root(), contents(6, LENGTH, 0));
+    let pool = disks.import(false).expect("an import");
+    let fs = pool.file_system("tank").expect("a file system");
+    let [source, target] = ["source", "target"].map(|name| fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &user).expect("a file").inode);
+    fs.write(source, WriteMode::At(0), &data, &user).expect("written");
+    fs.release_all();
+    drop(fs);
+    pool.export().expect("exported");
+    let (mut nth, mut in_part) = (0, 0);
+    loop {
+        nth += 1;
+        assert!(nth < 200, "it reads that often");
+        let disks = disks.snapshot();
+        let pool = disks.import(false).expect("an import");
+        let fs = pool.file_system("tank").expect("a file system");
+        let sizes = [source, target].map(|inode| fs.getattr(inode).expect("attributes").size);
+        assert_eq!(sizes, [LENGTH as u64, 0]);
+        disks.disk(0).faults.fail_reads_from(nth);
+        let shared = fs.clone_range(&fs, &CloneRange { source, from: 0, target, to: 0, length: LENGTH as u64 }, &user);
+        disks.disk(0).faults.break_reads(false);
+        let size = fs.getattr(target).expect("attributes").size;
+        assert_eq!(size, *shared.as_ref().unwrap_or(&0), "read {nth}: {shared:?}");
+        assert!(fs.read(target, 0, LENGTH).expect("contents") == data[..size as usize], "read {nth}");
+        in_part += u32::from(size > 0 && size < LENGTH as u64);
+        fs.release_all();
+        drop(fs);
+        pool.export().expect("exported");
+        if size == LENGTH as u64 {
+            break;
+        }
+    }
+    assert!(in_part > 0, "it never failed after the first step");
 }

@@ -293,6 +293,49 @@ fn two_pools_want_one_spare() {
     rig.zdb(&["d0.img", "d1.img"]);
 }
 
+/// A directory whose server does not answer, as long as this is there.
+struct Hung<'a> {
+    rig: &'a Rig,
+    name: &'a str,
+    mount: Option<fuse::Mount>,
+}
+
+impl<'a> Hung<'a> {
+    fn over(rig: &'a Rig, name: &'a str) -> Hung<'a> {
+        Hung { rig, name, mount: Some(fuse::Mount::new(&rig.path(name), &fuse::MountOptions::default()).unwrap()) }
+    }
+}
+
+impl Drop for Hung<'_> {
+    fn drop(&mut self) {
+        // All that wait for it get an error.
+        drop(self.mount.take());
+        let _ = rustix::mount::unmount(self.rig.path(self.name), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// One thread looked at the devices of all pools, and waited for the server of a path: no other pool got a spare.
+#[test]
+fn a_path_that_hangs_keeps_no_other_pool_waiting() {
+    let Some(rig) = rig(3) else { return };
+    fs::create_dir(rig.path("far")).unwrap();
+    rig.image("far/a.img", 96 * MIB);
+    rig.ok("zpool create -f -m none far @far/a.img");
+    rig.ok("zpool create -f -m none tank mirror @d0.img @d1.img spare @d2.img");
+    let hung = Hung::over(&rig, "far");
+    // By then somebody has looked there.
+    std::thread::sleep(Duration::from_secs(3));
+    rig.ok("zpool offline -f tank @d1.img");
+    wait_for("the spare of another pool comes in", || is_spare(&rig, "d2.img", "INUSE"));
+    drop(hung);
+    resilvered(&rig, "tank");
+    for pool in ["tank", "far"] {
+        rig.ok(&format!("zpool export {pool}"));
+    }
+    rig.zdb(&["d0.img", "d1.img", "d2.img"]);
+    rig.zdb(&["far/a.img"]);
+}
+
 #[test]
 fn what_devices_grow_by_is_used() {
     let Some(rig) = rig(2) else { return };

@@ -210,7 +210,13 @@ impl Properties {
             no_atime: self.access_time == AccessTime::Off,
             no_directory_atime: !self.directory_access_time,
             max_read: TRANSFER_BYTES,
+            exactly: None,
         }
+    }
+
+    fn how(&self, plan: &MountPlan) -> MountHow {
+        let mount = MountOptions { exactly: plan.exactly.clone(), ..self.for_kernel(&plan.dataset) };
+        MountHow { mount, session: session_options(&self.ops), overlay: plan.overlay }
     }
 }
 
@@ -262,8 +268,7 @@ fn split(options: &[String]) -> Vec<String> {
 fn how(plan: &MountPlan) -> Result<(MountHow, Vec<String>), Failure> {
     let asked = split(&plan.options);
     let properties = Properties::of(&plan.pool, &plan.dataset, &asked)?;
-    let how = MountHow { mount: properties.for_kernel(&plan.dataset), session: session_options(&properties.ops), overlay: plan.overlay };
-    Ok((how, asked))
+    Ok((properties.how(plan), asked))
 }
 
 impl FuseMounter {
@@ -322,10 +327,10 @@ impl FuseMounter {
 
     /// Mounts what has no session.
     pub(super) fn make(&self, plan: &MountPlan, opening: Opening) -> Result<(Mounted, Vec<String>), Failure> {
-        let MountPlan { pool, dataset, path, options, overlay, .. } = plan;
+        let MountPlan { pool, dataset, path, options, .. } = plan;
         let asked = split(options);
         let properties = Properties::of(pool, dataset, &asked)?;
-        let how = MountHow { mount: properties.for_kernel(dataset), session: session_options(&properties.ops), overlay: *overlay };
+        let how = properties.how(plan);
         let object = pool.file_system_to_open(dataset).map_err(failed)?;
         let renamed = self.renamed_elsewhere.clone();
         let snapshots = properties.snapshots.then(|| Box::new(PoolSnapshots { pool: Arc::clone(pool), dataset: object, renamed }) as Box<dyn Snapshots>);
@@ -415,9 +420,9 @@ impl FuseMounter {
         let name = pool.name();
         let within = self.mounts.list().into_iter().filter(|mount| mount.dataset == dataset || Path::new(&mount.mountpoint).starts_with(place));
         let plan = |Mount { dataset, mountpoint }: Mount| {
-            let options = self.options_at(&dataset, Path::new(&mountpoint));
+            let (options, exactly) = (self.options_at(&dataset, Path::new(&mountpoint)), self.mounts.real_place(&dataset, Path::new(&mountpoint)));
             let is_ours = dataset.split(['/', '@']).next() == Some(&name);
-            is_ours.then(|| MountPlan { pool: Arc::clone(pool), dataset, path: mountpoint.into(), options, overlay: true, also: true })
+            is_ours.then(|| MountPlan { pool: Arc::clone(pool), dataset, path: mountpoint.into(), options, overlay: true, also: true, exactly })
         };
         within.map(plan).collect()
     }
@@ -543,6 +548,10 @@ impl Mounter for FuseMounter {
     fn options_at(&self, dataset: &str, place: &Path) -> Vec<String> {
         let own = self.mounts.also(dataset).iter().find(|(standing, _)| standing.path() == place).map(|(_, asked)| asked.clone());
         own.unwrap_or_else(|| self.options(dataset))
+    }
+
+    fn real_place(&self, dataset: &str, place: &Path) -> Option<PathBuf> {
+        self.mounts.real_place(dataset, place)
     }
 
     fn list(&self) -> Vec<Mount> {

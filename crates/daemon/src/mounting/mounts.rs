@@ -66,7 +66,7 @@ impl Mounts {
         if !mounted.is_visible(&points) {
             return Ok(false);
         }
-        prepare(path, how.overlay)?;
+        prepare(path, how)?;
         if path.canonicalize().is_ok_and(|path| mounted.session.places(&points).contains(&path)) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
@@ -88,6 +88,12 @@ impl Mounts {
         self.list.get(dataset).map_or(&[], |mounted| &mounted.also)
     }
 
+    /// A place of a dataset without symbolic links.
+    pub fn real_place(&self, dataset: &str, place: &Path) -> Option<PathBuf> {
+        let mounted = self.list.get(dataset)?;
+        Some(if place == mounted.path { mounted.session.path() } else { place }.to_owned())
+    }
+
     /// The first place of a dataset, as the kernel knows it.
     pub fn standing(&self, dataset: &str) -> Option<&Standing> {
         self.list.get(dataset)?.session.standing()
@@ -100,7 +106,7 @@ impl Mounts {
         if mounted.is_visible(&MountPoints::now()) {
             return Err(Failure::with(FailureKind::MountFailed, "filesystem already mounted"));
         }
-        prepare(path, how.overlay)?;
+        prepare(path, how)?;
         match mounted.session.mount_again(path, &how.mount) {
             Ok(()) => {
                 mounted.path = path.to_owned();
@@ -175,7 +181,7 @@ impl Mounts {
     }
 
     fn make(&self, dataset: &str, path: &Path, filesystem: Arc<dyn Filesystem>, ops: Option<Arc<Ops>>, how: MountHow) -> Result<Mounted, Failure> {
-        prepare(path, how.overlay)?;
+        prepare(path, &how)?;
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::PermissionDenied => Failure::with(FailureKind::Permission, format!("Insufficient privileges: {}: {error}", path.display())),
             _ => Failure::with(FailureKind::MountFailed, format!("{}: {error}", path.display())),
@@ -368,14 +374,19 @@ pub(crate) fn busy_or(place: &Path, error: &io::Error) -> Failure {
 }
 
 /// Makes the directory, and refuses one that has entries. A mount that a killed daemon left behind is cleared away first.
-fn prepare(path: &Path, overlay: bool) -> Result<(), Failure> {
+fn prepare(path: &Path, how: &MountHow) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::with(FailureKind::MountFailed, format!("failed to create mountpoint {}: {error}", path.display()));
+    if let Some(expected) = &how.mount.exactly
+        && !expected.ancestors().find_map(|above| Some(above.canonicalize().ok()? == above)).unwrap_or(false)
+    {
+        return Err(Failure::with(FailureKind::MountFailed, format!("the path {} leads elsewhere by now", path.display())));
+    }
     if fuse::mount::clear_dead(path, SUBTYPE).map_err(failed)? {
         tracing::warn!(path = %path.display(), "cleared a mount whose daemon had died");
     }
     match fs::read_dir(path) {
         Ok(mut entries) => match entries.next() {
-            Some(_) if !overlay => Err(Failure::with(FailureKind::MountFailed, "directory is not empty")),
+            Some(_) if !how.overlay => Err(Failure::with(FailureKind::MountFailed, "directory is not empty")),
             _ => Ok(()),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir_all(path).map_err(failed),

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use fuse::{Errno, Timestamp};
 use parking_lot::Mutex;
 use tarnfs::control::{Caller, DatasetRename, Request, SnapshotsCreate, SnapshotsDestroy, check_request};
-use tarnfs::{Error, FileSystem, Pool};
+use tarnfs::{Error, Pool};
 
-use crate::ops::{SnapshotInfo, Snapshots};
+use crate::ops::{OpenSnapshot, SnapshotInfo, Snapshots};
 
 /// Old and new names of snapshots that were renamed without the mounter.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +54,12 @@ impl PoolSnapshots {
         Ok(entries.into_iter().map(|(name, value)| SnapshotInfo { name, id: value.first() }).collect())
     }
 
+    fn try_open(&self, name: &str) -> Result<OpenSnapshot, Error> {
+        let filesystem = self.pool.file_system(&format!("{}@{name}", self.head()?))?;
+        let guid = self.pool.engine().dsl.dataset(filesystem.objset().dataset())?.phys().guid.get();
+        Ok(OpenSnapshot { filesystem, guid })
+    }
+
     fn try_changed(&self) -> Result<Timestamp, Error> {
         let seconds = self.pool.snapshots_changed(self.dataset)?;
         Ok(Timestamp { seconds: seconds.cast_signed(), nanoseconds: 0 })
@@ -90,10 +96,9 @@ impl Snapshots for PoolSnapshots {
         self.try_changed().map_err(crate::errno::of)
     }
 
-    fn open(&self, name: &str) -> fuse::Result<Arc<FileSystem>> {
+    fn open(&self, name: &str) -> fuse::Result<OpenSnapshot> {
         check_name(name)?;
-        let open = || self.pool.file_system(&format!("{}@{name}", self.head()?));
-        open().map_err(crate::errno::of)
+        self.try_open(name).map_err(crate::errno::of)
     }
 
     fn make(&self, caller: &Caller, name: &str) -> fuse::Result<()> {

@@ -143,14 +143,20 @@ impl Ops {
             self.head.told_of(stat);
         }
         let (attr, attr_valid) = self.attr_in(slot, stat);
-        let replaced = if slot == 0 { self.times_replaced(stat.inode) } else { 0 };
-        let generation = stat.generation.wrapping_add(replaced);
+        // What else had this node number before must not be taken for this file.
+        let salt = if slot == 0 { self.times_replaced(stat.inode) } else { self.slots.salt(slot) };
+        let generation = stat.generation.wrapping_add(salt);
         Entry { node: self.node_number(slot, stat.inode), generation, attr, entry_valid: self.name_life(), attr_valid }
     }
 
     /// Where `A` and `a` are one name, the kernel must not remember either: a change of one is a change of both.
     pub(super) fn name_life(&self) -> std::time::Duration {
         if self.head.current().is_some_and(|filesystem| filesystem.names_are_exact()) && !self.is_being_changed() { LONG } else { std::time::Duration::ZERO }
+    }
+
+    /// The same of a name that is not there.
+    pub(super) fn absence_life(&self) -> std::time::Duration {
+        self.name_life().min(if self.forgets_names() { LONG } else { SHORT })
     }
 
     /// As [`Ops::attr`], of a file in a slot.

@@ -61,13 +61,8 @@ impl Ops {
                 return false;
             }
             let stat = if entry.name == b"." || entry.name == b".." { None } else { filesystem.lookup_inode(entry.inode).ok() };
-            let pushed = match stat {
-                Some(stat) => {
-                    if slot != 0 {
-                        self.slots.known(slot);
-                    }
-                    out.push(entry.next, &entry.name, &self.entry(slot, &stat))
-                }
+            let pushed = match stat.filter(|_| slot == 0 || self.slots.known(slot, filesystem).is_ok()) {
+                Some(stat) => out.push(entry.next, &entry.name, &self.entry(slot, &stat)),
                 None => out.push_bare(Self::shown_inode(slot, filesystem, entry.inode), entry.next, EntryKind(entry.kind.directory_type()), &entry.name),
             };
             assert!(pushed, "there was room");

@@ -202,9 +202,15 @@ impl Ops {
         let wanted = copy.length.min(COPY_MAX);
         // Blocks that can be shared need not be copied. A failure is met again by the copy.
         let range = CloneRange { source, from: copy.offset_in, target, to: copy.offset_out, length: wanted };
-        let mut copied = filesystem.clone_range(located.filesystem(), &range, &cx).unwrap_or(0);
+        let shared = filesystem.clone_range(located.filesystem(), &range, &cx);
+        let mut is_unclear = shared.is_err();
+        let mut copied = shared.unwrap_or(0);
         let begun = Instant::now();
-        while copied < wanted && (copied == 0 || begun.elapsed() < COPY_TIME) {
+        while copied < wanted {
+            if copied > 0 && begun.elapsed() >= COPY_TIME {
+                is_unclear = true;
+                break;
+            }
             let step = usize::try_from(wanted - copied).unwrap_or(COPY_STEP).min(COPY_STEP);
             let done = located
                 .filesystem()
@@ -214,10 +220,22 @@ impl Ops {
                 Ok(0) => break,
                 Ok(count) => copied += count as u64,
                 // What was copied before the failure counts; the next call meets the failure again.
-                Err(_) if copied > 0 => break,
+                Err(_) if copied > 0 => {
+                    is_unclear = true;
+                    break;
+                }
                 Err(error) => return Err(crate::errno::of(error)),
             }
         }
+        if is_unclear {
+            // More may have changed than is said to be copied.
+            self.writeback.forget(Forget::Contents(copy.node_out));
+        }
         Ok(copied)
+    }
+
+    /// What came of a change of contents that the kernel has cached: it forgets by itself what was changed, but not if it hears of a failure. Some of it may be done.
+    pub(super) fn forgotten_if_failed<T>(&self, node: u64, result: Result<T>) -> Result<T> {
+        result.inspect_err(|_| self.writeback.forget(Forget::Contents(node)))
     }
 }

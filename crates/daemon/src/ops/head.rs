@@ -4,14 +4,15 @@
 //! A rollback gives a dataset other contents while it is mounted, and nobody may have it open meanwhile. So calls of the kernel pass a gate; when it
 //! is closed and nobody is inside, the file system is let go of, the contents change, and it is opened again. What the kernel was told of
 //! passes on: a file of the same number and generation is the same file, and counts as known as often as before. A file that is gone is *stale*: calls
-//! with its node get `ESTALE` until the kernel has forgotten it, or is told of another file with its number. However the change ends, it is opened again; if it
-//! cannot be now, as a pool may just be suspended, the next call tries.
+//! with its node get `ESTALE` until the kernel has forgotten it, or is told of another file with its number. What the kernel forgets meanwhile, for which it does not
+//! wait at the gate, is counted and taken off what passes on: else it would count as known as long as the mount lasts, and its room would not come free. However the
+//! change ends, it is opened again; if it cannot be now, as a pool may just be suspended, the next call tries.
 //!
 //! Of many mounts few are used. What was mounted with many others is opened when the first call needs its files ([`Ops::unopened`]): until then it
 //! takes no memory, and none of its blocks was read. Damage to them is the caller's `EIO` then, not a mount that fails.
 //!
 //! # Locks
-//! The gate, before everything else. Never held while the kernel is told something: it may wait for a call that waits at the gate.
+//! The gate, before everything else; then `meanwhile`. Neither is held while the kernel is told something: it may wait for a call that waits at the gate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,6 +42,9 @@ pub(in crate::ops) struct Head {
     has_stale: AtomicBool,
     /// guards: files that are gone, and how often the kernel was told of each
     stale: Mutex<HashMap<InodeNumber, u64>>,
+    /// How often the kernel has forgotten files since the contents began to change; `None`: they do not change. guards: that nobody forgets while it is found
+    /// out what the kernel knows, or passes on
+    meanwhile: RwLock<Option<Mutex<HashMap<InodeNumber, u64>>>>,
     /// Until somebody uses it. guards: that it is opened once
     opener: Mutex<Option<Opener>>,
     /// guards: what the kernel knows of the contents that were, until others are opened
@@ -67,6 +71,7 @@ impl Head {
             root: AtomicU64::new(0),
             has_stale: AtomicBool::new(false),
             stale: Mutex::default(),
+            meanwhile: RwLock::default(),
             opener: Mutex::new(opener),
             told: Mutex::default(),
             when_used: Mutex::default(),
@@ -116,6 +121,14 @@ impl Head {
 
     /// The kernel forgets a file `count` times.
     pub(in crate::ops) fn forget(&self, inode: InodeNumber, count: u64) {
+        let meanwhile = self.meanwhile.read();
+        match &*meanwhile {
+            Some(forgotten) => *forgotten.lock().entry(inode).or_default() += count,
+            None => self.forget_in(self.current().as_deref(), inode, count),
+        }
+    }
+
+    fn forget_in(&self, filesystem: Option<&FileSystem>, inode: InodeNumber, count: u64) {
         if self.has_stale.load(Ordering::Acquire) {
             let mut stale = self.stale.lock();
             if let Some(left) = stale.get_mut(&inode) {
@@ -126,13 +139,17 @@ impl Head {
                 return;
             }
         }
-        match self.current() {
-            Some(filesystem) => filesystem.forget(inode, count),
-            None => {
-                let mut told = self.told.lock();
-                told.iter_mut().filter(|told| told.inode == inode).for_each(|told| told.count = told.count.saturating_sub(count));
-            }
+        if let Some(filesystem) = filesystem {
+            filesystem.forget(inode, count);
         }
+    }
+
+    /// The contents are there: they get what the kernel has forgotten meanwhile, and from now on what it forgets.
+    fn show(&self, filesystem: Arc<FileSystem>) {
+        let mut meanwhile = self.meanwhile.write();
+        let forgotten = meanwhile.take().map(Mutex::into_inner).unwrap_or_default();
+        forgotten.into_iter().for_each(|(inode, count)| self.forget_in(Some(&filesystem), inode, count));
+        self.current.store(Some(filesystem));
     }
 }
 
@@ -218,6 +235,7 @@ impl Ops {
         // What the kernel holds of mapped files comes now, not into the new contents.
         self.contents_replaced();
         let closed = self.head.gate.write();
+        self.head.meanwhile.write().get_or_insert_default();
         if let Some(filesystem) = self.head.current() {
             *self.head.told.lock() = filesystem.told();
         }
@@ -247,7 +265,7 @@ impl Ops {
         }
         self.head.has_stale.store(!stale.is_empty(), Ordering::Release);
         drop(stale);
-        self.head.current.store(Some(filesystem));
+        self.head.show(filesystem);
         let action = self.head.when_used.lock().take();
         action.into_iter().for_each(|action| action());
     }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fuse::protocol::{InitFlags, MINOR_DIRECT_IS_COHERENT};
+use fuse::protocol::{InitFlags, MINOR_DIRECT_IS_COHERENT, MINOR_FORGETS_NAMES};
 use fuse::{
     Attributes, Context, CopyRange, Created, DirectoryPlusWriter, DirectoryWriter, Entry, Errno, ExtendedAttribute, Fallocate, Filesystem, Ioctl, Negotiated, Notifier, Opened, Owner, Read,
     Result, SetAttr, StatFs, StatX, Write,
@@ -47,7 +47,7 @@ use parking_lot::{Mutex, RwLock};
 use tarnfs::{FileSystem, MountUse};
 
 pub use rights::{RULES, Rule};
-pub use nodes::slots::{SnapshotInfo, Snapshots};
+pub use nodes::slots::{OpenSnapshot, SnapshotInfo, Snapshots};
 pub use view::View;
 pub use xattr::XattrsInUse;
 
@@ -230,7 +230,6 @@ impl Ops {
     }
 
     fn forget_name(&self, parent: u64, name: &[u8]) {
-        let _inside = self.enter(parent);
         if let Some(notifier) = self.notifier.lock().clone() {
             let _ = notifier.inval_entry(parent, name);
         }
@@ -258,6 +257,7 @@ impl Filesystem for Ops {
     fn init(&self, negotiated: &Negotiated) {
         let collects = negotiated.flags.contains(InitFlags::WRITEBACK_CACHE);
         self.writeback.agree(collects);
+        self.replaced.agree(negotiated.minor >= MINOR_FORGETS_NAMES);
         self.may_be_direct.store(!collects && negotiated.minor >= MINOR_DIRECT_IS_COHERENT, Ordering::Relaxed);
     }
 
@@ -288,10 +288,10 @@ impl Filesystem for Ops {
     }
 
     fn getattr(&self, _: &Context, node: u64, handle: Option<u64>) -> Result<Attributes> {
-        let _inside = self.enter(node);
         if handle.is_some_and(|handle| handle & cache::writeback::WRITER != 0) && self.writeback.is_agreed() {
             self.before_write(node)?;
         }
+        let _inside = self.enter(node);
         self.attributes(Node::of(node))
     }
 
@@ -456,11 +456,11 @@ impl Filesystem for Ops {
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {
         let _inside = self.enter(node);
         rights::check(cx, rights::Request::Fallocate)?;
-        self.settled(self.allocate(cx, Node::of(node), fallocate))
+        self.forgotten_if_failed(node, self.settled(self.allocate(cx, Node::of(node), fallocate)))
     }
 
     fn lseek(&self, cx: &Context, node: u64, _: u64, offset: u64, whence: u32) -> Result<u64> {
-        let _inside = self.enter(node);
+        // The gate is passed for each look: between them the kernel is told something.
         rights::check(cx, rights::Request::Seek)?;
         if !self.fetch_writes(node) {
             // The kernel does not ask again: all is data then, up to the size that it knows. Better than a hole where data is.
@@ -472,6 +472,6 @@ impl Filesystem for Ops {
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
         let _inside = self.enter(node_in);
         rights::check(cx, rights::Request::CopyRange)?;
-        self.settled(self.copy_range(cx, Node::of(node_in), copy))
+        self.forgotten_if_failed(copy.node_out, self.settled(self.copy_range(cx, Node::of(node_in), copy)))
     }
 }

@@ -32,12 +32,12 @@ impl Ops {
             Ok(Some(stat)) => {
                 let slot = located.slot();
                 if slot != 0 {
-                    self.slots.known(slot);
+                    self.slots.known(slot, located.filesystem())?;
                 }
                 Ok(self.entry(slot, &stat))
             }
-            Ok(None) => Ok(Entry::negative(self.name_life())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.name_life())),
+            Ok(None) => Ok(Entry::negative(self.absence_life())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(self.absence_life())),
             Err(error) => Err(crate::errno::of(error)),
         }
     }
@@ -50,7 +50,7 @@ impl Ops {
             _ => Errno::ESTALE,
         })?;
         if located.slot() != 0 {
-            self.slots.known(located.slot());
+            self.slots.known(located.slot(), located.filesystem())?;
         }
         Ok(self.entry(located.slot(), &stat))
     }

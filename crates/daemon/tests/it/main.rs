@@ -1,6 +1,7 @@
 //! A mounted pool: what programs do with files, then the checkers.
 #![allow(clippy::disallowed_methods)] // outside the engine
 mod writeback;
+mod played;
 mod poured;
 mod rig;
 
@@ -211,6 +212,7 @@ fn datasets_of_a_pool() {
         options: vec![options.to_owned()],
         overlay,
         also: false,
+        exactly: None,
     };
     mounts.mount(plan("tank", &top, "", false)).unwrap();
     mounts.mount(plan("tank/child", &below, "ro,noexec", false)).unwrap();

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, openat2, statx};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MoveMountFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg, socketpair};
 
@@ -53,6 +53,8 @@ pub struct MountOptions {
     pub no_directory_atime: bool,
     /// Largest read in bytes.
     pub max_read: u32,
+    /// The place without symbolic links. The mount fails if its path leads elsewhere by now.
+    pub exactly: Option<PathBuf>,
 }
 
 impl Default for MountOptions {
@@ -70,6 +72,7 @@ impl Default for MountOptions {
             no_atime: false,
             no_directory_atime: false,
             max_read: 1 << 20,
+            exactly: None,
         }
     }
 }
@@ -86,7 +89,7 @@ pub struct Mount {
 impl Mount {
     /// Mounts on the directory `path`.
     pub fn new(path: &Path, options: &MountOptions) -> io::Result<Mount> {
-        let path = path.canonicalize()?;
+        let path = resolved(path, options)?;
         if !rustix::process::geteuid().is_root() {
             let device = mount_as_user(&path, options)?;
             return Ok(Mount { device, standing: Standing::at(&path).ok(), path, partition: None });
@@ -106,6 +109,15 @@ impl Mount {
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// The place of a mount, without symbolic links.
+pub(crate) fn resolved(path: &Path, options: &MountOptions) -> io::Result<PathBuf> {
+    let resolved = path.canonicalize()?;
+    match &options.exactly {
+        Some(expected) if *expected != resolved => Err(io::Error::other(format!("it leads to {}, and no more to {}", resolved.display(), expected.display()))),
+        _ => Ok(resolved),
     }
 }
 
@@ -138,7 +150,7 @@ fn explain(error: io::Error) -> io::Error {
 
 /// Mounts the file system that is served over `device`. If it is mounted already, the kernel gives it one more place.
 /// The file system itself is writable; a read-only mount is an option of the mount, which can be changed for each
-/// place.
+/// place. The path has no symbolic links, or the mount fails: a user who may change a directory on it could lead the mount anywhere.
 pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions, partition: Option<&Partition>) -> io::Result<Standing> {
     let root_mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path)?) & libc::S_IFMT;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -171,7 +183,8 @@ pub(crate) fn mount_device(device: &OwnedFd, path: &Path, options: &MountOptions
         None => create(&options.source)?,
     }
     let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, standing::attributes(options))?;
-    move_mount(&mount, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    let place = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    move_mount(&mount, "", &place, "", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH)?;
     Standing::of(&mount, path)
 }
 

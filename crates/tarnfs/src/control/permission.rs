@@ -3,8 +3,9 @@
 //! # Theory
 //! Root, and the user whose daemon it is, may do everything. Anybody else who reaches the daemon may look at pools, as with OpenZFS, and do what
 //! the pool grants (`zfs allow`). [`needs`] says, for each request, what that is; it has no default arm, so a new verb does not compile until
-//! somebody has decided. Two things are asked elsewhere, where more is known: whether a grant may be handed on ([`crate::control::pools`],
-//! `zfs/rights.rs`), and whether an owner's space may be seen (`zfs/quotas.rs`).
+//! somebody has decided. Three things are asked elsewhere, where more is known: whether a grant may be handed on ([`crate::control::pools`],
+//! `zfs/rights.rs`), whether an owner's space may be seen (`zfs/quotas.rs`), and which properties a stream may bring or take away (`zfs/streams/properties.rs`):
+//! a stream is not refused for one of them.
 //!
 //! To mount and to unmount is the superuser's, whatever is granted: Linux asks that of OpenZFS's users, too.
 //!
@@ -131,7 +132,7 @@ fn above(dataset: &str, permissions: &[&str]) -> Vec<Asked> {
 }
 
 /// What it takes to change a property.
-fn permission_of_property(name: &str) -> String {
+pub(in crate::control) fn permission_of_property(name: &str) -> String {
     match find(name) {
         Some(property) => property.name.to_owned(),
         None if is_user_property(name) => "userprop".to_owned(),

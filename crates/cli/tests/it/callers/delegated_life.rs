@@ -118,6 +118,55 @@ fn a_stream_is_received_by_those_who_may_above_it() {
     rig.zdb(&["a.img"]);
 }
 
+/// To receive is not to set: what came with a stream was set, and what had been set was taken away, with no grant for either.
+#[test]
+fn a_stream_changes_only_properties_that_are_granted() {
+    let Some(shared) = shared() else { return };
+    let rig = &shared.rig;
+    let of = |dataset: &str, properties: &str| rig.ok(&format!("zfs get -H -o value,received,source {properties} {dataset}"));
+    rig.ok(&format!("zfs allow -u {OWNER} send tank/home/a"));
+    rig.ok(&format!("zfs allow -u {OWNER} receive,create,mount tank/home"));
+    rig.ok("zfs snapshot tank/home/a@1");
+    // One that has received no properties yet: the first that come would take the place of what was set. And one that has.
+    done(&shared, OWNER, "zfs send tank/home/a@1 | zfs receive tank/home/never");
+    rig.ok("zfs set checksum=sha256 tank/home/a");
+    done(&shared, 0, "zfs send -p tank/home/a@1 | zfs receive -x mountpoint tank/home/before");
+    rig.ok("zfs inherit checksum tank/home/a");
+    for dataset in ["tank/home/never", "tank/home/before"] {
+        rig.ok(&format!("zfs set setuid=off {dataset}"));
+        rig.ok(&format!("zfs set quota=10M {dataset}"));
+    }
+    rig.ok("zfs set setuid=on tank/home/a");
+    rig.ok("zfs set compression=gzip-1 tank/home/a");
+    rig.ok("zfs set a:b=c tank/home/a");
+    rig.ok("zfs snapshot -o d:e=f tank/home/a@2");
+    for dataset in ["tank/home/never", "tank/home/before"] {
+        let said = shared.shell(OWNER, &format!("zfs send -p -i @1 tank/home/a@2 | zfs receive {dataset}"));
+        assert_eq!(said.code, 0, "the contents are received: {said:?}");
+        for property in ["setuid", "compression", "a:b", "d:e"] {
+            assert!(said.err.contains(&format!("cannot receive {property} property on {dataset}: permission denied")), "{said:?}");
+        }
+        assert_eq!(of(dataset, "setuid,quota"), "off\t-\tlocal\n10M\t-\tlocal\n", "{dataset}");
+        assert_eq!((of(dataset, "compression,a:b"), of(&format!("{dataset}@2"), "d:e")), ("on\t-\tdefault\n-\t-\t-\n".into(), "-\t-\t-\n".into()), "{dataset}");
+    }
+    assert_eq!(of("tank/home/before", "checksum"), "sha256\tsha256\treceived\n", "it did not come again");
+    // Nor is what was received given up by `-x`, or anything set by `-o`.
+    rig.ok("zfs snapshot tank/home/a@3");
+    let next = "zfs send -i @2 tank/home/a@3 | zfs receive";
+    refused(&shared, OWNER, &format!("{next} -o exec=off tank/home/before"));
+    let said = shared.shell(OWNER, &format!("{next} -x checksum tank/home/before"));
+    assert!(said.code == 0 && said.err.contains("cannot receive checksum property on tank/home/before: permission denied"), "{said:?}");
+    assert_eq!(of("tank/home/before", "checksum"), "sha256\tsha256\treceived\n");
+    // What is granted is done.
+    rig.ok(&format!("zfs allow -u {OWNER} setuid,userprop,checksum tank/home"));
+    rig.ok("zfs snapshot -o d:e=f tank/home/a@4");
+    done(&shared, OWNER, "zfs send -p -i @3 tank/home/a@4 | zfs receive tank/home/before");
+    assert_eq!(of("tank/home/before", "setuid,a:b,checksum"), "off\ton\tlocal\nc\tc\treceived\non\t-\tdefault\n");
+    assert_eq!((of("tank/home/before", "compression"), of("tank/home/before@4", "d:e")), ("on\t-\tdefault\n".into(), "f\tf\treceived\n".into()));
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
 #[test]
 fn a_grant_that_is_revoked_ends_the_stream() {
     let Some(shared) = shared() else { return };
@@ -132,6 +181,28 @@ fn a_grant_that_is_revoked_ends_the_stream() {
         sent.join().unwrap()
     });
     assert!(said.err.contains("permission denied") && said.err.ends_with("1\n"), "{said:?}\n{}", rig.log());
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
+/// What was mounted below comes back after a rollback, and the path to it is in the new contents. They had a symbolic link there, and root mounted the file system over
+/// whatever directory the user liked.
+#[test]
+fn a_rollback_mounts_nothing_where_its_user_likes() {
+    let Some(shared) = shared() else { return };
+    let rig = &shared.rig;
+    let sub = rig.text("mnt/sub");
+    fs::create_dir(rig.path("victim")).unwrap();
+    fs::write(rig.path("victim/passwd"), "root's").unwrap();
+    std::os::unix::fs::chown(rig.path("mnt"), Some(OWNER), Some(OWNER)).unwrap();
+    rig.ok(&format!("zfs allow -u {OWNER} snapshot,rollback tank/home/a"));
+    done(&shared, OWNER, &format!("ln -s {} {sub} && zfs snapshot tank/home/a@1 && rm {sub} && mkdir {sub}", rig.text("victim")));
+    rig.ok("zfs create -o mountpoint=@mnt/sub tank/home/b");
+    assert!(rig.is_mounted("mnt/sub"));
+    done(&shared, OWNER, "zfs rollback tank/home/a@1");
+    assert_eq!(fs::read_link(rig.path("mnt/sub")).unwrap(), rig.path("victim"));
+    assert_eq!(fs::read_to_string(rig.path("victim/passwd")).unwrap(), "root's", "tank/home/b lies over it");
+    assert!(!rig.is_mounted("victim"));
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
 }

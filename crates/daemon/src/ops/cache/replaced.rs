@@ -7,6 +7,9 @@
 //! Contents cannot be given out in that way: a page that is read between the first telling and the change stays until
 //! the second, an instant after the change.
 //!
+//! A kernel before Linux 6.16 cannot be told to forget all names. So it may not remember for long that a name is absent: after a rollback a file may be there again. What
+//! it knows of a name that is there is found out to be stale by the first call with the file.
+//!
 //! A kernel with a write-back cache keeps its own sizes of files that it knows. So changed files become other files to
 //! it, and programs that have one open get errors. Its dirty data must have been written back before the change, or it
 //! goes over the new contents.
@@ -37,11 +40,17 @@ pub(in crate::ops) struct Replaced {
     under_way: AtomicU32,
     /// The mount is gone.
     ended: AtomicBool,
+    /// The kernel can be told to forget all names.
+    forgets_names: AtomicBool,
 }
 
 impl Replaced {
     pub(in crate::ops) fn end(&self) {
         self.ended.store(true, Ordering::Release);
+    }
+
+    pub(in crate::ops) fn agree(&self, forgets_names: bool) {
+        self.forgets_names.store(forgets_names, Ordering::Relaxed);
     }
 }
 
@@ -62,6 +71,11 @@ impl Ops {
 
     pub(in crate::ops) fn is_being_changed(&self) -> bool {
         self.replaced.under_way.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether the kernel can be told to forget all names.
+    pub(in crate::ops) fn forgets_names(&self) -> bool {
+        self.replaced.forgets_names.load(Ordering::Relaxed)
     }
 
     /// The number to be added to the generation of a file.

@@ -50,11 +50,13 @@ impl Ops {
     }
 
     fn find(&self, number: u64, offset: u64, wanted: Seek) -> Result<Option<u64>> {
+        let _inside = self.enter(number);
         let (located, inode) = self.locate(Node::of(number))?;
         located.filesystem().seek(inode, offset, wanted).map_err(crate::errno::of)
     }
 
     fn stat_to_seek(&self, number: u64) -> Result<Stat> {
+        let _inside = self.enter(number);
         let (located, inode) = self.locate(Node::of(number))?;
         located.filesystem().getattr(inode).map_err(crate::errno::of)
     }
@@ -71,7 +73,7 @@ impl Ops {
         Ok((from < to.unwrap_or(stat.size)).then_some((from, to)))
     }
 
-    /// Has the kernel write back a range. `false`: not now.
+    /// Has the kernel write back a range. `false`: not now. Never inside the gate: the kernel waits for requests that are under way in that range.
     fn fetch_range(&self, number: u64, from: u64, to: Option<u64>) -> bool {
         let Some(notifier) = self.notifier.lock().clone() else { return true };
         let Some(_fetching) = self.writeback.fetching() else { return false };

@@ -181,21 +181,27 @@ impl Ops {
         self.writeback.is_agreed() && (self.writeback.room_is_short() || self.head.current().is_some_and(|filesystem| filesystem.has_owner_quotas()))
     }
 
-    /// Called when the kernel asks before a write.
+    /// Called when the kernel asks before a write, outside the gate.
     pub(in crate::ops) fn before_write(&self, number: u64) -> Result<()> {
         self.writeback.refusal(number)?;
-        if !self.asks_before_writes() || !(self.look_for_room() || self.head.current().is_some_and(|filesystem| filesystem.has_owner_quotas())) {
+        let may_be_short = || {
+            let _inside = self.enter(number);
+            self.asks_before_writes() && (self.look_for_room() || self.head.current().is_some_and(|filesystem| filesystem.has_owner_quotas()))
+        };
+        if !may_be_short() {
             return Ok(());
         }
         // If too many are fetching, the error comes with a later write.
         self.fetch_writes(number);
         self.writeback.refusal(number)?;
+        let _inside = self.enter(number);
         let (filesystem, inode) = self.locate_for_change(Node::of(number))?;
         filesystem.check_room_to_write(inode).map_err(crate::errno::of)
     }
 
     /// Has the kernel write back its data of a file. Invalidating the contents is the one way to ask for that; it takes
-    /// no lock that the kernel holds while it waits for our answer. `false`: not now.
+    /// no lock that the kernel holds while it waits for our answer, but it waits for requests that are under way: so it is never done inside the gate, where these
+    /// may wait. `false`: not now.
     pub(in crate::ops) fn fetch_writes(&self, node: u64) -> bool {
         if !self.writeback.is_agreed() || !self.writeback.may_have_more(node) {
             return true;

@@ -79,12 +79,11 @@ impl Ops {
 
     fn enter_snapshot(&self, name: &[u8]) -> Result<Entry> {
         let Ok(name) = std::str::from_utf8(name) else { return Err(Errno::ENOENT) };
+        // From here on it counts as known to the kernel.
         let (slot, filesystem) = self.slots.enter(name)?;
-        let stat = filesystem.lookup_inode(filesystem.root()).map_err(crate::errno::of)?;
+        let stat = filesystem.lookup_inode(filesystem.root()).map_err(crate::errno::of).inspect_err(|_| self.slots.forgotten(slot, 1))?;
         // Not for long: a snapshot may be destroyed and another be made under its name.
-        let entry = self.entry(slot, &stat);
-        self.slots.known(slot);
-        Ok(Entry { entry_valid: SHORT, ..entry })
+        Ok(Entry { entry_valid: SHORT, ..self.entry(slot, &stat) })
     }
 
     /// The entries from a cookie on, or as many of them as are asked for at a time.
@@ -147,13 +146,15 @@ impl Ops {
         fuse::before_blocking();
         // A program that is in it keeps it if this caller may not destroy it.
         self.slots.source()?.check_destroy(&caller, name)?;
-        let taken = self.slots.take(name).map(|(slot, filesystem)| {
-            drop(filesystem);
+        let taken = self.slots.take(name).map(|(slot, snapshot)| {
+            drop(snapshot);
             slot
         });
         let destroyed = self.slots.source()?.destroy(&caller, name);
-        if let (Err(_), Some(slot), Ok(filesystem)) = (&destroyed, taken, self.slots.source()?.open(name)) {
-            self.slots.give_back(slot, filesystem);
+        if let (Err(_), Some(slot)) = (&destroyed, taken)
+            && let Ok(snapshot) = self.slots.source()?.open(name)
+        {
+            self.slots.give_back(slot, snapshot);
         }
         destroyed
     }

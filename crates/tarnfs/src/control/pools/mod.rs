@@ -63,6 +63,8 @@ pub struct MountPlan {
     pub overlay: bool,
     /// Although it is mounted elsewhere.
     pub also: bool,
+    /// The place without symbolic links, where something was mounted before. Users may have put a link into its path meanwhile: it is not followed.
+    pub exactly: Option<PathBuf>,
 }
 
 /// Shows file systems to the kernel.
@@ -165,6 +167,12 @@ pub trait Mounter: Send {
     fn options_at(&self, dataset: &str, place: &Path) -> Vec<String> {
         let _ = place;
         self.options(dataset)
+    }
+
+    /// A place of a dataset without symbolic links, as it was when the dataset was mounted there.
+    fn real_place(&self, dataset: &str, place: &Path) -> Option<PathBuf> {
+        let _ = (dataset, place);
+        None
     }
 
     /// What is mounted, in the order in which it was.

@@ -58,15 +58,21 @@ impl Contents<'_> {
         let mut waits = 0;
         while done < range.length {
             let rest = CloneRange { from: range.from + done, to: range.to + done, length: range.length - done, ..*range };
-            match self.clone_step(other, source, target, &rest, credentials)? {
-                Step::Shared(0) => break,
-                Step::Shared(bytes) => (done, waits) = (done + bytes, 0),
-                Step::Unwritten if waits < WAITS_MAX => {
+            match self.clone_step(other, source, target, &rest, credentials) {
+                Ok(Step::Shared(0)) => break,
+                Ok(Step::Shared(bytes)) => (done, waits) = (done + bytes, 0),
+                Ok(Step::Unwritten) if waits < WAITS_MAX => {
                     waits += 1;
                     let groups = &self.files.objset().context().groups;
-                    groups.wait_synced(groups.open_txg())?;
+                    match groups.wait_synced(groups.open_txg()) {
+                        Err(_) if done > 0 => break,
+                        waited => waited?,
+                    };
                 }
-                Step::Unwritten => break,
+                Ok(Step::Unwritten) => break,
+                // What is shared is said to be: the caller goes on behind it, and meets the failure again.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(done)

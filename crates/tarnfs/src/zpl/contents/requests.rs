@@ -152,10 +152,10 @@ impl FileSystem {
 
     /// Lets a range of a file of this file system share the blocks of a range of a file of `other`, which may be this one.
     /// Returns how many bytes are shared, from the start: fewer than asked for at the end of the source, or when the rest
-    /// cannot be shared; 0 if nothing can.
+    /// cannot be shared or fails; 0 if nothing can.
     ///
     /// # Errors
-    /// `CrossDevice`: `other` is of another pool; else those of [`FileSystem::write`].
+    /// Nothing is shared. `CrossDevice`: `other` is of another pool; else those of [`FileSystem::write`].
     pub fn clone_range(&self, other: &FileSystem, range: &CloneRange, credentials: &Credentials) -> Result<u64> {
         if !Arc::ptr_eq(self.objset.context(), other.objset.context()) {
             bail!(CrossDevice, "blocks cannot be shared between pools");

@@ -1,8 +1,8 @@
 //! The agent: does what an administrator would do about devices that fail, go away and come back, as OpenZFS's daemon does.
 //!
 //! # Theory
-//! Every second it looks at the devices of each pool, without asking them anything, and without a turn: a request that hangs does not keep it from work. What it
-//! finds to do it gives to a thread, one for each pool, since that waits for groups: a pool that hangs does not keep it from the others.
+//! Every second it looks at the devices of each pool, without asking them anything, and without a turn: a request that hangs does not keep it from work. It looks, and does
+//! what it finds to do, in a thread for each pool: that waits for groups, and a path for its server. A pool that hangs does not keep it from the others.
 //!
 //! - A device with too many errors is not used any more, or is suspect ([`diagnosis`]).
 //! - A device that was lost, or is suspect, gets a hot spare.
@@ -35,9 +35,9 @@ use parking_lot::Mutex;
 
 use self::decide::{Condition, condition, is_covered};
 use self::diagnosis::{Errors, Limits, Trouble};
-use self::places::Identity;
+use self::places::{Found, Identity};
 use super::Imported;
-use super::beside::{Beside, Table};
+use super::beside::Beside;
 
 /// Sizes are looked at every so many times.
 const SIZES_EVERY: u64 = 5;
@@ -64,6 +64,8 @@ pub(super) enum Action {
 pub(crate) struct Agent {
     /// guarded by: itself
     devices: Mutex<BTreeMap<u64, Known>>,
+    /// A thread looks at it, or does something about it.
+    is_looked_at: AtomicBool,
     /// A thread does something about it.
     is_busy: AtomicBool,
     /// What was done, as events: the class and the device. guarded by: itself
@@ -128,51 +130,74 @@ impl Agent {
 impl Beside {
     /// Looks at all pools, and has done what is to be done about their devices. To be called every second or so.
     pub fn look_after(&self) {
-        let table = self.table();
-        for imported in table.values() {
+        for imported in self.table().values() {
             let engine = imported.pool.engine();
             let is_stopped = engine.vdevs.gate().failure().is_some() || engine.context.groups.failure().is_some();
-            if engine.is_read_only() || is_stopped || imported.agent.is_busy.load(Ordering::Acquire) {
+            if engine.is_read_only() || is_stopped || imported.agent.is_looked_at.swap(true, Ordering::AcqRel) {
                 continue;
             }
-            let actions = find(&table, imported, self.reserved());
-            if !actions.is_empty() {
-                self.do_all(imported, actions);
+            let (beside, own) = (self.clone(), imported.clone());
+            let work = move || {
+                let _looked_at = LookedAt(&own.agent);
+                let reserved = Reserved { all: beside.reserved(), own: Mutex::default() };
+                let actions = find(&beside, &own, &reserved);
+                own.agent.is_busy.store(!actions.is_empty(), Ordering::Release);
+                actions.into_iter().for_each(|action| act::act(&own, action));
+            };
+            if !engine.context.host.spawn("agent", Box::new(work)) {
+                drop(LookedAt(&imported.agent));
             }
-        }
-    }
-
-    fn do_all(&self, imported: &Arc<Imported>, actions: Vec<Action>) {
-        let chosen = |action: &Action| if let Action::Spare(_, spares) = action { spares.iter().map(|(guid, _)| *guid).collect() } else { Vec::new() };
-        let spares: Vec<u64> = actions.iter().flat_map(chosen).collect();
-        self.reserved().lock().extend(&spares);
-        imported.agent.is_busy.store(true, Ordering::Release);
-        let (own, reserved) = (imported.clone(), self.reserved().clone());
-        let end = move || {
-            reserved.lock().retain(|guid| !spares.contains(guid));
-            own.agent.is_busy.store(false, Ordering::Release);
-        };
-        let (own, at_end) = (imported.clone(), end.clone());
-        let work = move || {
-            actions.into_iter().for_each(|action| act::act(&own, action));
-            at_end();
-        };
-        if !imported.pool.engine().context.host.spawn("agent", Box::new(work)) {
-            end();
         }
     }
 }
 
-/// What is to be done in one pool. `reserved`: spares that are on their way in somewhere.
-fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> Vec<Action> {
+/// While this is there a pool is not looked at once more.
+struct LookedAt<'a>(&'a Agent);
+
+impl Drop for LookedAt<'_> {
+    fn drop(&mut self) {
+        self.0.is_busy.store(false, Ordering::Release);
+        self.0.is_looked_at.store(false, Ordering::Release);
+    }
+}
+
+/// Spares that are on their way in: for any pool, and for this one, which gives them up in the end.
+struct Reserved<'a> {
+    all: &'a Mutex<BTreeSet<u64>>,
+    own: Mutex<BTreeSet<u64>>,
+}
+
+impl Reserved<'_> {
+    /// Is it on its way in for another pool?
+    fn is_elsewhere(&self, all: &BTreeSet<u64>, spare: u64) -> bool {
+        all.contains(&spare) && !self.own.lock().contains(&spare)
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let own = self.own.get_mut();
+        self.all.lock().retain(|spare| !own.contains(spare));
+    }
+}
+
+/// What is to be done in one pool.
+fn find(beside: &Beside, imported: &Imported, reserved: &Reserved<'_>) -> Vec<Action> {
     let engine = imported.pool.engine();
     let (agent, now_ns) = (&imported.agent, engine.context.host.now_ns());
     let (tree, leaves) = (engine.vdevs.config(), engine.vdevs.leaves());
     let is_open = |guid: u64| leaves.iter().any(|leaf| leaf.guid() == guid && leaf.is_open());
+    // What may hang comes before a spare is reserved.
+    let found: Vec<Option<Found>> = leaves.iter().map(|leaf| Found::at(tree.find(leaf.guid())?)).collect();
+    let has_grown = {
+        let mut looks = agent.looks.lock();
+        *looks += 1;
+        looks.is_multiple_of(SIZES_EVERY) && places::have_grown(engine, &mut agent.sizes.lock())
+    };
     let mut devices = agent.devices.lock();
     devices.retain(|guid, _| leaves.iter().any(|leaf| leaf.guid() == *guid));
     let mut actions = Vec::new();
-    for leaf in &leaves {
+    for (leaf, found) in leaves.iter().zip(found) {
         let Some(described) = tree.find(leaf.guid()) else { continue };
         let known = devices.entry(leaf.guid()).or_default();
         if let Some(how) = known.note_errors(leaf, now_ns, || limits_of(engine, &tree, leaf.guid())) {
@@ -183,7 +208,7 @@ fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> 
             Condition::Resting => (known.spared, known.refused) = (None, None),
             Condition::Bad if known.spared == Some(leaf.state()) => {}
             Condition::Bad if is_covered(&tree, leaf.guid(), &is_open) => known.spared = Some(leaf.state()),
-            Condition::Bad => match spares(table, imported, reserved, leaf.guid()) {
+            Condition::Bad => match spares(beside, imported, reserved, leaf.guid()) {
                 // One may be left in a moment.
                 None => {}
                 Some(spares) => {
@@ -192,13 +217,9 @@ fn find(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>) -> 
                 }
             },
         }
-        actions.extend(places::look(leaf, described, known));
+        actions.extend(found.and_then(|found| places::look(leaf, found, known)));
     }
-    let mut looks = agent.looks.lock();
-    *looks += 1;
-    if looks.is_multiple_of(SIZES_EVERY) && places::have_grown(engine, &mut agent.sizes.lock()) {
-        actions.push(Action::Expand);
-    }
+    actions.extend(has_grown.then_some(Action::Expand));
     actions
 }
 
@@ -237,22 +258,28 @@ fn limits_of(engine: &Pool, tree: &VdevConfig, guid: u64) -> Limits {
 }
 
 /// The spares that could come in for a device, smallest first; `None`: one of them is on its way in elsewhere, and may not stay there. Before all others come the distributed
-/// spares of its own vdev: all devices take part when these are filled.
-fn spares(table: &Table, imported: &Imported, reserved: &Mutex<BTreeSet<u64>>, device: u64) -> Option<Vec<(u64, Option<DiskRef>)>> {
+/// spares of its own vdev: all devices take part when these are filled. They are reserved from now on.
+fn spares(beside: &Beside, imported: &Imported, reserved: &Reserved<'_>, device: u64) -> Option<Vec<(u64, Option<DiskRef>)>> {
     let engine = imported.pool.engine();
+    let table = beside.table();
     let is_used = |guid: u64| table.values().any(|other| other.pool.engine().vdevs.find_leaf(guid).is_some());
-    let mut found: Vec<(u64, DiskRef)> = imported.auxiliary.lock().spares().filter(|(guid, _)| !is_used(*guid)).collect();
-    let reserved = reserved.lock();
-    if found.iter().any(|(guid, _)| reserved.contains(guid)) {
+    let listed = engine.auxiliary().map(|listed| listed.spares).unwrap_or_default();
+    let mut found: Vec<(u64, DiskRef)> = imported.auxiliary.lock().spares().collect();
+    let mut all = reserved.all.lock();
+    // One that was on its way in may be in by now.
+    found.retain(|(guid, _)| !is_used(*guid));
+    if found.iter().any(|(guid, _)| reserved.is_elsewhere(&all, *guid)) {
         return None;
     }
     found.sort_by_key(|(_, disk)| disk.size_bytes());
     let top = engine.vdevs.find_leaf(device).map_or(0, |(top, _)| top.guid());
     let is_own = |spare: &VdevConfig| spare.kind == VdevKind::DraidSpare && spare.number(key::SPARE_TOP) == top;
-    let is_free = |spare: &VdevConfig| engine.vdevs.find_described(spare.guid).is_none() && !reserved.contains(&spare.guid);
-    let listed = engine.auxiliary().map(|listed| listed.spares).unwrap_or_default();
+    let is_free = |spare: &VdevConfig| engine.vdevs.find_described(spare.guid).is_none() && !reserved.is_elsewhere(&all, spare.guid);
     let distributed = listed.into_iter().filter(|spare| is_own(spare) && is_free(spare)).map(|spare| (spare.guid, None));
-    Some(distributed.chain(found.into_iter().map(|(guid, disk)| (guid, Some(disk)))).collect())
+    let chosen: Vec<(u64, Option<DiskRef>)> = distributed.chain(found.into_iter().map(|(guid, disk)| (guid, Some(disk)))).collect();
+    all.extend(chosen.iter().map(|(guid, _)| *guid));
+    reserved.own.lock().extend(chosen.iter().map(|(guid, _)| *guid));
+    Some(chosen)
 }
 
 /// The path at which a device should be.

@@ -22,10 +22,23 @@ impl Identity {
     }
 }
 
+/// What is at the path of a device.
+pub(super) struct Found {
+    path: String,
+    what: Option<Metadata>,
+}
+
+impl Found {
+    /// Looks there; waits for the server of the path, if it has one.
+    pub(super) fn at(described: &VdevConfig) -> Option<Found> {
+        let path = path_of(described).filter(|path| path.starts_with('/') && !path.contains('#'))?;
+        let what = std::fs::metadata(&path).ok();
+        Some(Found { path, what })
+    }
+}
+
 /// Has a device gone from its path, or come back to it?
-pub(super) fn look(leaf: &Leaf, described: &VdevConfig, known: &mut Known) -> Option<Action> {
-    let path = path_of(described).filter(|path| path.starts_with('/') && !path.contains('#'))?;
-    let found = std::fs::metadata(&path).ok();
+pub(super) fn look(leaf: &Leaf, Found { path, what: found }: Found, known: &mut Known) -> Option<Action> {
     if leaf.is_open() {
         let is_gone = found.is_none() && leaf.disk().is_some_and(|disk| disk.kind() == DiskKind::Block);
         known.refused = None;

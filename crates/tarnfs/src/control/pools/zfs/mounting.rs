@@ -85,7 +85,7 @@ impl Pools {
         let overlay = mount.overlay || values.number_property("overlay").map_err(failed)? != 0;
         drop(dataset);
         let also = mount.at.is_some();
-        Ok(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay, also })
+        Ok(MountPlan { pool, dataset: mount.name.clone(), path: path.into(), options: mount.options.clone(), overlay, also, exactly: None })
     }
 
     /// Mounts a file system if its properties say so. A failure is logged: it is not what was asked for.
@@ -240,7 +240,10 @@ impl Pools {
     }
 
     fn in_sight_where(&self, chosen: &dyn Fn(&Mount) -> bool) -> Vec<InSight> {
-        let with_options = |mount: Mount| InSight { options: self.mounter.options_at(&mount.dataset, Path::new(&mount.mountpoint)), mount };
+        let with_options = |mount: Mount| {
+            let place = Path::new(&mount.mountpoint);
+            InSight { options: self.mounter.options_at(&mount.dataset, place), real: self.mounter.real_place(&mount.dataset, place), mount }
+        };
         self.mounter.list().into_iter().filter(chosen).map(with_options).collect()
     }
 
@@ -250,12 +253,13 @@ impl Pools {
         before.into_iter().filter(|was| !is_meant(&was.mount.dataset) && !now.contains(&was.mount)).collect()
     }
 
-    /// Mounts it where it was.
+    /// Mounts it where it was, and nowhere else: the contents of a file system that it was mounted in may be others, with a symbolic link in its path.
     pub(in crate::control::pools) fn bring_back(&mut self, taken_along: &[InSight]) {
-        for InSight { mount: Mount { dataset, mountpoint }, options } in taken_along {
+        for InSight { mount: Mount { dataset, mountpoint }, options, real } in taken_along {
             let (name, at) = (dataset.clone(), Some(mountpoint.clone()));
             let mount = DatasetMount { name, options: options.clone(), overlay: true, force: false, load_key: false, at };
-            if let Err(failure) = self.mount(&mount) {
+            let plan = self.plan(&mount).map(|plan| MountPlan { exactly: real.clone(), ..plan });
+            if let Err(failure) = plan.and_then(|plan| self.mounter.mount(plan)) {
                 tracing::warn!(dataset, %failure, "not mounted again");
             }
         }
@@ -318,6 +322,8 @@ pub(super) struct Moving {
 pub(in crate::control::pools) struct InSight {
     pub(super) mount: Mount,
     options: Vec<String>,
+    /// Where that is, without symbolic links.
+    real: Option<PathBuf>,
 }
 
 /// The mount point of a dataset, from its property.

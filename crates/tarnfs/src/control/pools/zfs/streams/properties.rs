@@ -5,9 +5,10 @@
 //! time that properties are received into a dataset, what was set there goes too. (Before pools told the two apart, what was set had been received.) What might
 //! refuse the contents, `refquota`, is set when they are there. If the stream breaks off, all is as it was.
 //!
-//! A stream is not refused for a property: one that the pool cannot have, or that makes no sense, is left out, and that is said.
+//! A stream is not refused for a property: one that the pool cannot have, that makes no sense, or that the receiver may not change, is left out, and that is said.
+//! Nor does it take away what the receiver may not change. To receive is not to set: else the owner of a stream would give itself any property.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::dsl::prop_table::{find, is_user_property};
@@ -17,9 +18,12 @@ use ondisk::feature::Feature;
 use crate::PropertyChange;
 use crate::control::pools::checks;
 use crate::control::pools::zfs::set::property_failure;
-use crate::control::{Refusal, Setting, Value};
+use crate::control::{Failure, Refusal, Setting, Value};
 
 type Changes = Vec<(String, PropertyChange)>;
+
+/// Refuses a property (the second) of a dataset (the first) to a receiver who is not granted it.
+pub(super) type MayChange = Box<dyn Fn(&str, &str) -> Result<(), Failure> + Send>;
 
 /// What is set at the end.
 const DELAYED: &str = "refquota";
@@ -34,10 +38,13 @@ pub(super) struct ReceivedProperties {
     before: Option<BTreeMap<String, StoredProperty>>,
     /// What could not be set.
     pub(super) refused: Vec<Refusal>,
+    may_change: MayChange,
+    /// What was changed: nothing else is restored.
+    changed: BTreeSet<String>,
 }
 
 impl ReceivedProperties {
-    pub(super) fn new(received: Option<&[Setting]>, local: Changes, is_enabled: &dyn Fn(Feature) -> bool) -> ReceivedProperties {
+    pub(super) fn new(received: Option<&[Setting]>, local: Changes, is_enabled: &dyn Fn(Feature) -> bool, may_change: MayChange) -> ReceivedProperties {
         let mut refused = Vec::new();
         let mut is_good = |setting: &&Setting| match checks::check_received(setting, is_enabled) {
             Ok(()) => true,
@@ -47,7 +54,7 @@ impl ReceivedProperties {
             }
         };
         let received = received.map(|settings| changes(settings.iter().filter(&mut is_good)));
-        ReceivedProperties { received, local, before: None, refused }
+        ReceivedProperties { received, local, before: None, refused, may_change, changed: BTreeSet::new() }
     }
 
     /// The dataset is there.
@@ -109,8 +116,22 @@ impl ReceivedProperties {
         self.before = Some(stored);
     }
 
-    /// Sets all at once or, where one of them cannot be, those that can.
+    /// Sets what the receiver may change.
     fn set(&mut self, dsl: &Arc<Dsl>, name: &str, changes: Changes) {
+        let is_granted = |(property, _): &(String, PropertyChange)| match (self.may_change)(name, property) {
+            Ok(()) => true,
+            Err(failure) => {
+                self.refused.push(Refusal { name: property.clone(), failure });
+                false
+            }
+        };
+        let changes: Changes = changes.into_iter().filter(is_granted).collect();
+        self.changed.extend(changes.iter().map(|(property, _)| property.clone()));
+        self.store(dsl, name, changes);
+    }
+
+    /// Sets all at once or, where one of them cannot be, those that can.
+    fn store(&mut self, dsl: &Arc<Dsl>, name: &str, changes: Changes) {
         if changes.is_empty() || dsl.set_properties(name, changes.clone()).is_ok() {
             return;
         }
@@ -127,7 +148,8 @@ impl ReceivedProperties {
         let Ok(now) = dsl.open_dataset(name).and_then(|dataset| dataset.stored_properties()) else { return };
         let none = StoredProperty::default();
         let mut back = Changes::new();
-        for property in before.keys().chain(now.keys().filter(|property| !before.contains_key(*property))) {
+        let all = before.keys().chain(now.keys().filter(|property| !before.contains_key(*property)));
+        for property in all.filter(|property| self.changed.contains(*property)) {
             let (old, new) = (before.get(property).unwrap_or(&none), now.get(property).unwrap_or(&none));
             if old.received != new.received {
                 back.push((property.clone(), old.received.clone().map_or(PropertyChange::Unreceive, PropertyChange::Receive)));
@@ -141,8 +163,21 @@ impl ReceivedProperties {
                 back.push((property.clone(), change));
             }
         }
-        self.set(dsl, name, back);
+        self.store(dsl, name, back);
         self.refused.clear();
+    }
+
+    /// The properties that came for the snapshot itself. What is not of users' own it inherits.
+    pub(super) fn set_of_snapshot(&mut self, dsl: &Arc<Dsl>, name: &str, settings: &[Setting]) {
+        let mut changes = changes(settings.iter());
+        changes.retain(|(property, _)| is_user_property(property));
+        let Some((property, _)) = changes.first() else { return };
+        // All of them are one permission.
+        if let Err(failure) = (self.may_change)(name, property) {
+            self.refused.extend(changes.into_iter().map(|(name, _)| Refusal { name, failure: failure.clone() }));
+        } else if let Err(error) = dsl.set_properties(name, changes) {
+            tracing::warn!("properties of {name} are not received: {error}");
+        }
     }
 }
 
@@ -157,15 +192,4 @@ fn changes<'a>(settings: impl Iterator<Item = &'a Setting>) -> Changes {
         (setting.name.clone(), PropertyChange::Receive(value))
     };
     settings.filter(known).map(change).collect()
-}
-
-/// The properties that came for the snapshot itself. What is not of users' own it inherits.
-pub(super) fn set_of_snapshot(dsl: &Arc<Dsl>, name: &str, settings: &[Setting]) {
-    let mut changes = changes(settings.iter());
-    changes.retain(|(property, _)| is_user_property(property));
-    if !changes.is_empty()
-        && let Err(error) = dsl.set_properties(name, changes)
-    {
-        tracing::warn!("properties of {name} are not received: {error}");
-    }
 }

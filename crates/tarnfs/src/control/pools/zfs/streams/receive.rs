@@ -15,8 +15,9 @@ use engine::stream::{Progress, StreamReader};
 use ondisk::objset::ObjsetType;
 use ondisk::stream::{RECORD_SIZE, Record, RecordBody, stream_order};
 
-use super::properties::{ReceivedProperties, set_of_snapshot};
-use crate::control::pools::{Failure, FailureKind, Pools, checks, names};
+use super::properties::{MayChange, ReceivedProperties};
+use crate::control::permission::{Asked, Of, permission_of_property};
+use crate::control::pools::{Failure, FailureKind, Pools, checks, grants, names};
 use crate::control::{Descriptor, ReceiveAbort, Received, Reply, StreamEnd, StreamJob, StreamReceive, Streamed};
 use crate::{Pool, PropertyChange};
 
@@ -34,7 +35,7 @@ impl Pools {
         let features = &pool.engine().dsl.meta.features;
         let local = checks::changes(&receive.settings, types_of(&receive.begin), true, &|feature| features.is_enabled(feature))?;
         let local = local.into_iter().chain(receive.inherited.iter().map(|name| (name.clone(), PropertyChange::Inherit))).collect();
-        let properties = ReceivedProperties::new(receive.received.as_deref(), local, &|feature| features.is_enabled(feature));
+        let properties = ReceivedProperties::new(receive.received.as_deref(), local, &|feature| features.is_enabled(feature), self.may_change(&pool));
         // What the kernel has of the dataset is a change of it.
         let fetch = self.mounter.fetch(std::slice::from_ref(&receive.dataset));
         let under_way = self.pool_of(&receive.dataset)?.streams.clone();
@@ -43,6 +44,12 @@ impl Pools {
             fetch();
             run(&pool, receive, properties, descriptor)
         }))
+    }
+
+    /// Which properties the caller may change, asked when that is about to be done: by then a new dataset is there, and with it what its creator is granted.
+    fn may_change(&self, pool: &Arc<Pool>) -> MayChange {
+        let (pool, caller) = (pool.clone(), self.caller.clone());
+        Box::new(move |dataset, property| grants::check(&pool, &caller, &Asked { permission: permission_of_property(property), of: Of::New(dataset.to_owned()) }))
     }
 
     /// The dataset gets what was received.
@@ -106,7 +113,7 @@ fn run(pool: &Arc<Pool>, receive: StreamReceive, mut properties: ReceivedPropert
             return Err(refused);
         }
         properties.set_last(&dsl, &dataset);
-        set_of_snapshot(&dsl, &format!("{dataset}@{snapshot}"), &of_snapshot);
+        properties.set_of_snapshot(&dsl, &format!("{dataset}@{snapshot}"), &of_snapshot);
         Ok(Reply::Received(Received { bytes: watch.progress().bytes, refused: properties.refused }))
     })))
 }

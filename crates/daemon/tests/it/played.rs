@@ -1,0 +1,357 @@
+//! Operations on a pool without a mount: the tests are the kernel, and do at the same moment what a real one does once in a while.
+
+use std::fs::File;
+use std::io::{PipeReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use daemon::ops::{OpenSnapshot, Ops, OpsOptions, SnapshotInfo, Snapshots};
+use fuse::protocol::InitFlags;
+use fuse::{Context, CopyRange, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, Timestamp, WriteFlags};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tarnfs::Pool;
+use tarnfs::control::Caller;
+
+const CX: Context = Context { unique: 1, uid: 0, gid: 0, pid: 1, other_group: None };
+/// The handle of a file that is open for writing.
+const WRITER: Option<u64> = Some(1);
+const MIB: u64 = 1 << 20;
+/// Nothing here takes so long.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A pool, and operations on its root dataset.
+struct Played {
+    pool: Arc<Pool>,
+    ops: Ops,
+    _directory: tempfile::TempDir,
+}
+
+impl Played {
+    fn new(options: OpsOptions) -> Played {
+        Played::with(options, |_| None)
+    }
+
+    fn with(options: OpsOptions, snapshots: impl FnOnce(&Arc<Pool>) -> Option<Box<dyn Snapshots>>) -> Played {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("disk.img");
+        File::create(&image).unwrap().set_len(256 << 20).unwrap();
+        let vdev = tarnfs::VdevPaths { paths: vec![image], ..tarnfs::VdevPaths::default() };
+        let pool = Pool::create("tank", &[vdev], tarnfs::CreateOptions { ashift: Some(12), ..Default::default() }).unwrap();
+        let ops = Ops::new(pool.file_system("tank").unwrap(), snapshots(&pool), OpsOptions { announce_opens: true, ..options });
+        Played { pool, ops, _directory: directory }
+    }
+
+    /// Makes a file, which the kernel knows once.
+    fn make(&self, name: &str) -> u64 {
+        self.ops.create(&CX, ROOT_NODE, name.as_bytes(), 0o644, 0, libc::O_RDWR as u32).unwrap().entry.node
+    }
+
+    fn write(&self, node: u64, offset: u64, data: &[u8]) {
+        let write = fuse::Write { node, handle: 0, offset, flags: 0, write_flags: WriteFlags::empty() };
+        assert_eq!(self.ops.write(&CX, &write, data), Ok(data.len()));
+    }
+
+    fn snapshot(&self, name: &str) {
+        self.pool.take_snapshots(vec![format!("tank@{name}")]).unwrap();
+    }
+
+    fn roll_back(&self, name: &str, meanwhile: impl FnOnce()) {
+        let change = || {
+            meanwhile();
+            self.pool.roll_back("tank", Some(name))
+        };
+        let pool = self.pool.clone();
+        self.ops.replace_contents(change, Box::new(move || Ok((pool.file_system("tank")?, false))), |error| error).unwrap();
+    }
+
+    fn end(self) {
+        let Played { pool, ops, _directory } = self;
+        ops.destroy();
+        drop(ops);
+        pool.export().unwrap();
+    }
+}
+
+fn agreed(minor: u32, flags: InitFlags) -> Negotiated {
+    Negotiated { minor, flags, max_write: 1 << 20 }
+}
+
+/// Waits until it is so, or for as long as nothing here takes.
+fn comes(mut done: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while !done() {
+        if begun.elapsed() > LIMIT {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// What the kernel forgot while contents were replaced counted as known until the mount ended, and so the room of a file that was removed did not come free.
+#[test]
+fn what_is_forgotten_while_contents_are_replaced_is_forgotten() {
+    let played = Played::new(OpsOptions::default());
+    let [kept, open] = ["kept", "open"].map(|name| played.make(name));
+    played.ops.lookup(&CX, ROOT_NODE, b"kept").unwrap();
+    played.snapshot("s");
+    let gone = played.make("gone");
+    played.roll_back("s", || {
+        played.ops.forget(kept, 1);
+        played.ops.forget(gone, 1);
+        played.ops.forget(kept, 1);
+    });
+    let filesystem = played.ops.filesystem().unwrap();
+    assert_eq!(played.ops.getattr(&CX, gone, None).map(|_| ()), Err(Errno::ENOENT), "the kernel does not know it any more, so it is not stale");
+    for name in ["kept", "open"] {
+        played.ops.unlink(&CX, ROOT_NODE, name.as_bytes()).unwrap();
+    }
+    assert_eq!(filesystem.left_behind().unwrap(), [open], "one is open, the other is free");
+    // Afterwards the kernel forgets as ever.
+    played.ops.forget(open, 1);
+    assert_eq!(filesystem.left_behind().unwrap(), [0; 0]);
+    drop(filesystem);
+    played.end();
+}
+
+/// The kernel, as it waits for a page before it takes a message: a pipe that is full.
+fn waiting_kernel() -> (PipeReader, Notifier) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let bytes = rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
+    writer.write_all(&vec![0; bytes]).unwrap();
+    (reader, Notifier::into(writer.into()))
+}
+
+/// Does the thread sleep, and not only for a moment?
+fn sleeps(thread: u32) -> bool {
+    let sleeps_now = || std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap().rsplit(')').next().unwrap().starts_with(" S");
+    (0..20).all(|_| {
+        thread::sleep(Duration::from_millis(5));
+        sleeps_now()
+    })
+}
+
+type Call<'a> = &'a (dyn Fn(&Ops, u64) -> Result<()> + Sync);
+
+/// A call that had the kernel write back pages was inside the gate meanwhile. The kernel waits for readers of these pages; those waited at the gate, behind a rollback; and that for
+/// the call.
+#[test]
+fn contents_are_replaced_while_the_kernel_writes_back() {
+    let seek = |ops: &Ops, node: u64| ops.lseek(&CX, node, 0, 0, libc::SEEK_DATA.cast_unsigned()).map(|found| assert_eq!(found, MIB));
+    let ask = |ops: &Ops, node: u64| ops.getattr(&CX, node, WRITER).map(|_| ());
+    let calls: [(&str, InitFlags, Call<'_>); 3] =
+        [("seek", InitFlags::empty(), &seek), ("seek, of what is collected", InitFlags::WRITEBACK_CACHE, &seek), ("before a write", InitFlags::WRITEBACK_CACHE, &ask)];
+    for (what, flags, call) in calls {
+        let played = Played::new(OpsOptions { short_of_room: u64::MAX, ..OpsOptions::default() });
+        played.ops.init(&agreed(45, flags));
+        let node = played.make("file");
+        played.write(node, MIB, &[7; 4096]);
+        played.snapshot("s");
+        let (mut reader, notifier) = waiting_kernel();
+        played.ops.set_notifier(notifier);
+        thread::scope(|scope| {
+            let (tell, told) = channel();
+            let ops = &played.ops;
+            let calling = scope.spawn(move || {
+                tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+                call(ops, node)
+            });
+            let thread = told.recv().unwrap();
+            assert!(comes(|| sleeps(thread)), "{what}: it does not wait for the kernel");
+            // What else the kernel is told it takes at once.
+            ops.set_notifier(Notifier::into(File::options().write(true).open("/dev/null").unwrap().into()));
+            let replacing = scope.spawn(|| played.roll_back("s", || ()));
+            let was_replaced = comes(|| replacing.is_finished());
+            let waits = !calling.is_finished();
+            // What the kernel has from the call: all before it filled the pipe.
+            let mut message = [0; 40];
+            reader.read_exact(&mut vec![0; 4096]).unwrap();
+            reader.read_exact(&mut message).unwrap();
+            assert_eq!(calling.join().unwrap(), Ok(()), "{what}");
+            replacing.join().unwrap();
+            assert!(waits && was_replaced, "{what}: waited {waits}, replaced {was_replaced}");
+            assert_eq!(message[16..24], node.to_ne_bytes(), "{what}");
+        });
+        played.end();
+    }
+}
+
+/// A change that failed was done in part, and the kernel, which had heard of the failure alone, kept its pages.
+#[test]
+fn the_kernel_forgets_the_contents_of_a_file_whose_change_failed() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("file");
+    let directory = played.ops.mkdir(&CX, ROOT_NODE, b"directory", 0o755, 0).unwrap().node;
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    played.ops.set_notifier(Notifier::into(writer.into()));
+    let mut told = || {
+        let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&limit)), Ok(1), "the kernel is told nothing");
+        let mut message = [0; 40];
+        reader.read_exact(&mut message).unwrap();
+        [16, 24].map(|at| u64::from_ne_bytes(message[at..at + 8].try_into().unwrap()))
+    };
+    let copy = CopyRange { handle_in: 0, offset_in: 0, node_out: node, handle_out: 0, offset_out: 0, length: MIB, flags: 0 };
+    played.ops.copy_file_range(&CX, directory, &copy).unwrap_err();
+    assert_eq!(told(), [node, 0]);
+    let mode = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE).cast_unsigned();
+    played.ops.fallocate(&CX, directory, &Fallocate { handle: 0, offset: 0, length: MIB, mode }).unwrap_err();
+    assert_eq!(told(), [directory, 0]);
+    played.end();
+}
+
+/// A kernel that cannot be told to forget all names said for an hour that a file was absent which a rollback had brought back.
+#[test]
+fn an_old_kernel_remembers_for_a_moment_that_a_name_is_absent() {
+    let played = Played::new(OpsOptions::default());
+    let life = || played.ops.lookup(&CX, ROOT_NODE, b"absent").unwrap().entry_valid.as_secs();
+    played.make("there");
+    for (minor, expected) in [(43, 1), (44, 3600)] {
+        played.ops.init(&agreed(minor, InitFlags::empty()));
+        assert_eq!(life(), expected, "7.{minor}");
+        assert_eq!(played.ops.lookup(&CX, ROOT_NODE, b"there").unwrap().entry_valid.as_secs(), 3600, "7.{minor}");
+    }
+    played.end();
+}
+
+/// The snapshots of the pool. One of them hangs.
+struct Source {
+    pool: Arc<Pool>,
+    opened: Arc<AtomicU32>,
+    /// Told when it begins to hang; it does until this hears of something, and never again.
+    hangs: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Snapshots for Source {
+    fn list(&self) -> Result<Vec<SnapshotInfo>> {
+        Ok(Vec::new())
+    }
+
+    fn changed(&self) -> Result<Timestamp> {
+        Ok(Timestamp::default())
+    }
+
+    fn open(&self, name: &str) -> Result<OpenSnapshot> {
+        if name == "hangs" {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            let hangs = self.hangs.lock().take();
+            if let Some((tell, go_on)) = hangs {
+                tell.send(()).unwrap();
+                go_on.recv().unwrap();
+            }
+        }
+        let open = || {
+            let filesystem = self.pool.file_system(&format!("tank@{name}"))?;
+            let guid = self.pool.engine().dsl.dataset(filesystem.objset().dataset())?.phys().guid.get();
+            Ok(OpenSnapshot { filesystem, guid })
+        };
+        open().map_err(|error: tarnfs::Error| daemon::errno(error.kind()))
+    }
+
+    fn make(&self, _: &Caller, _: &str) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+
+    fn rename(&self, _: &Caller, _: &str, _: &str) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+
+    fn check_destroy(&self, _: &Caller, _: &str) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+
+    fn destroy(&self, _: &Caller, _: &str) -> Result<()> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+impl Played {
+    /// With snapshots, whose directory is the other thing.
+    fn with_snapshots(hangs: Option<(Sender<()>, Receiver<()>)>, opened: Arc<AtomicU32>) -> (Played, u64) {
+        let source = |pool: &Arc<Pool>| Some(Box::new(Source { pool: pool.clone(), opened, hangs: Mutex::new(hangs) }) as Box<dyn Snapshots>);
+        let played = Played::with(OpsOptions::default(), source);
+        let control = played.ops.lookup(&CX, ROOT_NODE, b".zfs").unwrap().node;
+        let directory = played.ops.lookup(&CX, control, b"snapshot").unwrap().node;
+        (played, directory)
+    }
+
+    /// Nobody has been in any snapshot for long enough.
+    fn grow_idle(&self) {
+        (0..31).for_each(|_| self.ops.tidy());
+    }
+}
+
+/// A handle of a file in a snapshot led to the file in another one, which had got the slot of the first.
+#[test]
+fn a_handle_into_one_snapshot_does_not_lead_into_another() {
+    let (played, snapshots) = Played::with_snapshots(None, Arc::default());
+    played.make("file");
+    played.snapshot("a");
+    played.snapshot("b");
+    let enter = |name: &str| {
+        let root = played.ops.lookup(&CX, snapshots, name.as_bytes()).unwrap();
+        let file = played.ops.lookup(&CX, root.node, b"file").unwrap();
+        (root, file)
+    };
+    let forget = |nodes: &[u64]| nodes.iter().for_each(|node| played.ops.forget(*node, 1));
+    let (root, file) = enter("a");
+    forget(&[root.node, file.node]);
+    played.grow_idle();
+    let (other_root, other) = enter("b");
+    assert_eq!((other_root.node, other.node), (root.node, file.node), "the slot is the same");
+    // The kernel keeps this much of a generation, for a handle too.
+    let found = played.ops.lookup(&CX, file.node, b".").unwrap();
+    assert_ne!(found.generation as u32, file.generation as u32);
+    assert_ne!(other_root.generation as u32, root.generation as u32);
+    // One that is counted is not closed.
+    forget(&[other_root.node, found.node]);
+    played.grow_idle();
+    assert!(played.ops.getattr(&CX, other.node, None).is_ok());
+    forget(&[other.node]);
+    played.grow_idle();
+    assert_eq!(played.ops.getattr(&CX, other.node, None).map(|_| ()), Err(Errno::ESTALE));
+    // The same again is the same.
+    let (same_root, same) = enter("a");
+    assert_eq!((same_root.generation, same.generation, same.node), (root.generation, file.generation, file.node));
+    forget(&[same_root.node, same.node]);
+    played.end();
+}
+
+/// While one snapshot was read from a device that hung, nobody could enter another one, or have unused ones closed, for which the control socket waited.
+#[test]
+fn a_snapshot_that_hangs_is_waited_for_by_those_who_want_it() {
+    let ((tell, told), (go_on, waits)) = (channel(), channel());
+    let opened = Arc::new(AtomicU32::new(0));
+    let (played, snapshots) = Played::with_snapshots(Some((tell, waits)), opened.clone());
+    for name in ["hangs", "quick"] {
+        played.snapshot(name);
+    }
+    thread::scope(|scope| {
+        let ops = &played.ops;
+        let enter = move |name: &'static str| scope.spawn(move || ops.lookup(&CX, snapshots, name.as_bytes()).map(|entry| (entry.node, entry.generation)));
+        let first = enter("hangs");
+        told.recv().unwrap();
+        let second = enter("hangs");
+        let others = [enter("quick"), scope.spawn(move || { ops.tidy(); Ok((0, 0)) })];
+        let went_on = comes(|| others.iter().all(|other| other.is_finished()));
+        let waited = !second.is_finished();
+        // It is about to be destroyed, say: what was being opened does not count.
+        if went_on {
+            ops.close_snapshot("hangs");
+        }
+        go_on.send(()).unwrap();
+        let [first, second] = [first, second].map(|entering| entering.join().unwrap().unwrap());
+        let [quick, _] = others.map(|other| other.join().unwrap().unwrap());
+        assert!(went_on && waited, "others went on: {went_on}, it was waited for: {waited}");
+        assert_eq!((first, opened.load(Ordering::Relaxed)), (second, 2), "it was opened again, once");
+        assert_ne!(first.0, quick.0);
+        for node in [first.0, second.0, quick.0] {
+            ops.forget(node, 1);
+        }
+    });
+    played.end();
+}
