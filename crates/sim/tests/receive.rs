@@ -505,7 +505,7 @@ fn give_empty_log(rig: &Rig, dataset: &str, claimed: bool) {
     rig.sync();
 }
 
-/// The header of an encrypted dataset led to a block of a group that was not on disk. It was neither claimed nor forgotten: others got its space, and whoever
+/// The header of an encrypted dataset led to a block of a group that was not on disk. It was neither claimed nor forgotten: others got its space, and a program that
 /// claimed the log later, or destroyed the dataset, took it from them.
 #[test]
 fn a_log_block_of_a_lost_group_is_forgotten() {

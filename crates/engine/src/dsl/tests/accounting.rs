@@ -65,7 +65,7 @@ fn ids_of_one_hash_do_not_stop_the_pool() {
     rig.check();
 }
 
-/// Who may set properties, hold snapshots, or make anything else that has a name, chooses the name. That there is no room for one more was found by the
+/// A user that may set properties, hold snapshots, or make anything else that has a name, chooses the name. That there is no room for one more was found by the
 /// change itself, in the sync thread.
 #[test]
 fn names_of_one_hash_are_refused() {
