@@ -100,12 +100,12 @@ fn clones_do_not_go_around_a_quota() {
     rig.fill(source, 16 * MIB).unwrap();
     rig.sync();
     rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, 2 * MIB).unwrap();
-    let clone = |name: &str, who: &Credentials| {
-        let target = rig.file(root, name, who).unwrap();
-        rig.fs.clone_range(&rig.fs, &CloneRange { source, from: 0, target, to: 0, length: 16 * MIB }, who)
-    };
-    assert_eq!(clone("jim", &JIM).unwrap(), 16 * MIB);
-    refused(clone("joe", &JOE));
+    let clone = |target, from, who: &Credentials| rig.fs.clone_range(&rig.fs, &CloneRange { source, from, target, to: from, length: 16 * MIB - from }, who);
+    let (jims, joes) = (rig.file(root, "jim", &JIM).unwrap(), rig.file(root, "joe", &JOE).unwrap());
+    assert_eq!(clone(jims, 0, &JIM).unwrap(), 16 * MIB);
+    let done = clone(joes, 0, &JOE).unwrap();
+    assert!(done < 8 * MIB, "{done}");
+    refused(clone(joes, done, &JOE));
     rig.sync();
     let used = rig.used(OwnerKind::User, QuotaOf::Bytes, 1000);
     assert!((2 * MIB..8 * MIB).contains(&used), "{used}");
