@@ -488,7 +488,7 @@ fn a_disk_with_a_pool_on_a_partition_is_taken_by_force_only() {
     let Some(device) = Loop::over(&disk, &["--partscan"]) else { return };
     rig.image("a.img", 128 * MIB);
     rig.ok("zpool create -m none tank @a.img");
-    for words in ["create -m none new", "add tank", "attach tank @a.img", "replace tank @a.img"] {
+    for words in ["create -m none new", "add --allow-replication-mismatch tank", "attach tank @a.img", "replace tank @a.img"] {
         rig.refused(&format!("zpool {words} {}", device.0), "is part of exported pool 'old'");
     }
     rig.ok("zpool destroy tank");
