@@ -169,7 +169,7 @@ mod tests {
                     drop(dsl.objset(&dsl.open_dataset("tank/a").unwrap()).unwrap());
                 }
             });
-            for _ in 0..60 {
+            for _ in 0..20 {
                 if let Err(error) = pool.roll_back("tank/a", None) {
                     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
                 }
@@ -195,7 +195,7 @@ mod tests {
                     }
                 });
             }
-            for _ in 0..60 {
+            for _ in 0..20 {
                 match pool.take_snapshots(vec!["tank/a@t".into()]) {
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Exists, "{error}"),
                     Ok(()) => {}

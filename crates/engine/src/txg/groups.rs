@@ -87,15 +87,7 @@ impl Drop for TxgHold {
         let last = *count == 0;
         drop(holds);
         if last && self.txg < self.groups.open_txg() {
-            // With the lock, so that a quiescer between its look and its wait is not missed.
-            let state = self.groups.state.lock();
-            // The next group can be joined at once: the thread that closes groups may be long in coming on a busy machine. But another of the last holders may have
-            // come here first, and a later group be draining by now.
-            if self.groups.holders(self.txg) == 0 {
-                let _ = self.groups.draining.compare_exchange(self.txg, 0, Ordering::AcqRel, Ordering::Relaxed);
-            }
-            drop(state);
-            self.groups.changed.notify_all();
+            self.groups.have_left(self.txg);
         }
     }
 }
@@ -208,6 +200,19 @@ impl TxgGroups {
                 self.changed.wait_for(&mut state, LOOK_AGAIN);
             }
         }
+    }
+
+    /// The last holders of `txg` in one shard have left it, after it was closed.
+    fn have_left(&self, txg: Txg) {
+        // With the lock, so that a quiescer between its look and its wait is not missed.
+        let state = self.state.lock();
+        // The next group can be joined at once: the thread that closes groups may be long in coming on a busy machine. But those of another shard may have come here
+        // first, and a later group be draining by now.
+        if self.holders(txg) == 0 {
+            let _ = self.draining.compare_exchange(txg, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.notify_all();
     }
 
     fn is_draining(&self) -> bool {
@@ -527,35 +532,21 @@ mod tests {
     /// Of two last holders of a group the slower one let others into the group after the next, while the next still had holders: a change of the older group came after
     /// one of the newer, and was lost.
     #[test]
-    #[cfg(debug_assertions)]
     #[allow(clippy::disallowed_methods)] // this test is about threads
     fn no_group_is_joined_while_the_one_before_it_has_holders() {
-        let pauses = parking_lot::counting::pause(4);
         let groups = TxgGroups::new(4);
-        let threads = drive(&groups, |_| ());
-        let members: Arc<[AtomicU64; TXG_SIZE]> = Arc::default();
-        let member = || {
-            let (groups, members) = (groups.clone(), members.clone());
-            std::thread::spawn(move || {
-                for _ in 0..2000 {
-                    let hold = groups.hold();
-                    let txg = hold.txg();
-                    members[slot(txg)].fetch_add(1, Ordering::SeqCst);
-                    let before = members[slot(txg - 1)].load(Ordering::SeqCst);
-                    std::thread::yield_now();
-                    members[slot(txg)].fetch_sub(1, Ordering::SeqCst);
-                    assert_eq!(before, 0, "txg {txg} was joined beside holders of the one before it");
-                    drop(hold);
-                    groups.kick(txg);
-                }
-            })
-        };
-        let members: Vec<_> = (0..8).map(|_| member()).collect();
-        let ended: Vec<_> = members.into_iter().map(|member| member.join()).collect();
-        drop(pauses);
-        groups.stop();
-        assert!(have_ended(&threads), "they wait for each other");
-        assert!(ended.iter().all(Result::is_ok));
+        groups.quiesce();
+        assert_eq!(groups.begin_sync(), Some(5));
+        let held = groups.hold();
+        let closing = { let groups = groups.clone(); std::thread::spawn(move || groups.quiesce()) };
+        while groups.try_hold().is_some() {
+            std::thread::yield_now();
+        }
+        // That is when it comes to the lock.
+        groups.have_left(5);
+        assert!(groups.try_hold().is_none(), "txg {} has a holder", held.txg());
+        drop(held);
+        assert_eq!((closing.join().unwrap(), groups.try_hold().map(|hold| hold.txg())), (6, Some(7)));
     }
 
     /// The last group wanted one more, when nobody closed groups any more: its writer waited for that one for ever.
