@@ -211,8 +211,7 @@ impl Leaf {
         self.note_missed_write();
         self.stop(VdevState::Unavailable, Reason::NotFound);
         self.close();
-        self.lost.fetch_or(self.written.load(SeqCst) > self.flushed.load(SeqCst), SeqCst);
-        self.failed_flushes.fetch_add(1, SeqCst);
+        self.note_failed_flush();
     }
 
     /// The device, if there is one.
