@@ -103,7 +103,7 @@ struct Batch {
     requests: Vec<WriteRequest>,
     rules: ShapeRules,
     salt: [u8; 32],
-    /// When a device fails, the pool's repair is waited for.
+    /// It is the group's: when a device fails, the pool's repair is waited for. Else a caller waits for it.
     patient: bool,
     /// Others issue what is ready.
     has_issuers: bool,
@@ -128,6 +128,7 @@ impl BlockIo {
 
     /// As [`BlockIo::write_many`], for a caller that holds a group: when a device fails or there is no room in one piece, that is the answer.
     /// (A thread that waited for the pool's repair with a group held kept everybody else from the next one.)
+    /// The caller waits, for an `fsync` or a write around the cache: so devices take it before what groups write.
     pub fn try_write_many(self: &Arc<Self>, requests: Vec<WriteRequest>, txg: u64) -> Vec<Result<BlkPtr>> {
         self.write_batch(requests, txg, false)
     }
@@ -198,16 +199,17 @@ impl BlockIo {
     /// Writes blocks that have their places one behind the other in every copy.
     fn write_ready(&self, run: &[Ready], patient: bool, birth: u64) -> Result<()> {
         let [first, ..] = run else { return Ok(()) };
+        let class = if patient { Class::AsyncWrite } else { Class::SyncWrite };
         let bytes = |ready: &'_ Ready| -> u64 { ready.sealed.contents.bytes().len() as u64 };
         let blocks: Vec<&[u8]> = run.iter().map(|ready| ready.sealed.contents.bytes()).collect();
         if run.len() == 1 || first.dvas.iter().all(|dva| lies_as_it_is(dva, bytes(first))) {
-            return self.write_run(&first.dvas, &blocks, (Class::AsyncWrite, patient), birth);
+            return self.write_run(&first.dvas, &blocks, (class, patient), birth);
         }
         for copy in 0..first.dvas.len() {
             let dva = first.dvas[copy];
             let device = self.device(dva)?;
             let placed: Vec<(u64, &[u8])> = run.iter().zip(&blocks).map(|(ready, bytes)| (ready.dvas[copy].offset, *bytes)).collect();
-            patiently(&device, dva, patient, || write_blocks(&device, Class::AsyncWrite, &placed, birth))?;
+            patiently(&device, dva, patient, || write_blocks(&device, class, &placed, birth))?;
         }
         self.counters.writes.add((run.len() * first.dvas.len()) as u64);
         self.counters.written_bytes.add(run.iter().map(bytes).sum::<u64>() * first.dvas.len() as u64);
