@@ -5,7 +5,7 @@
 //! clock, seeded randomness and no threads at all. `clippy.toml` bans the direct calls elsewhere.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -63,8 +63,40 @@ thread_local! {
     static URGENCY: RefCell<Option<Urgency>> = const { RefCell::new(None) };
 }
 
-/// Whether a user waits for what threads do now. It may change while they do it.
-pub(crate) type Urgency = Arc<AtomicBool>;
+/// How urgent it is what threads do now. It may change while they do it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Urgency(Arc<UrgencyState>);
+
+/// Of something that threads do.
+#[derive(Debug, Default)]
+struct UrgencyState {
+    is_waited_for: AtomicBool,
+    percent: AtomicU32,
+}
+
+impl Urgency {
+    /// Says whether a user can do nothing before.
+    pub(crate) fn set_waited_for(&self, is_waited_for: bool) {
+        self.0.is_waited_for.store(is_waited_for, Ordering::Relaxed);
+    }
+
+    /// Can a user do nothing before?
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.0.is_waited_for.load(Ordering::Relaxed)
+    }
+
+    /// Says how near it is that users can do nothing before, up to 100.
+    pub(crate) fn set_percent(&self, percent: u32) {
+        // All users say so, and few change it.
+        if self.0.percent.load(Ordering::Relaxed) != percent {
+            self.0.percent.store(percent.min(100), Ordering::Relaxed);
+        }
+    }
+
+    fn percent(&self) -> u32 {
+        if self.is_waited_for() { 100 } else { self.0.percent.load(Ordering::Relaxed) }
+    }
+}
 
 /// A thread works at something of this urgency, until this is dropped.
 pub(crate) struct Urgent(Option<Urgency>);
@@ -87,7 +119,12 @@ pub(crate) fn urgency() -> Option<Urgency> {
 
 /// Does a user wait for what this thread does?
 pub(crate) fn is_waited_for() -> bool {
-    URGENCY.with_borrow(|urgency| urgency.as_ref().is_some_and(|urgency| urgency.load(Ordering::Relaxed)))
+    URGENCY.with_borrow(|urgency| urgency.as_ref().is_some_and(Urgency::is_waited_for))
+}
+
+/// How near it is that users can do nothing before this thread has done what it does, up to 100.
+pub(crate) fn urgency_percent() -> u32 {
+    URGENCY.with_borrow(|urgency| urgency.as_ref().map_or(0, Urgency::percent))
 }
 
 /// What this thread does from now on no user waits for.

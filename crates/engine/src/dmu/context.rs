@@ -43,6 +43,11 @@ impl DmuContext {
         (part as u64).max(DIRTY_BYTES_MIN).min(max)
     }
 
+    /// Writing groups is as urgent now as much is dirty.
+    pub(crate) fn note_pressure(&self) {
+        self.groups.note_pressure(self.dirty.pressure_percent(self.dirty_bytes_max(), &self.tunables));
+    }
+
     /// Whether the log may take `bytes` more in `txg`. Where that is soon all that it may have, the group is asked for.
     pub(crate) fn has_log_room(&self, txg: Txg, bytes: u64) -> bool {
         match self.io.log_room(bytes, self.dirty.total()) {

@@ -211,8 +211,9 @@ impl<'a> OpenTx<'a> {
         if let Some(whole) = membership.whole() {
             return Ok(Self::of(objset, whole));
         }
+        let brought = bytes;
         let bytes = objset.worst_case(bytes, objset.settings().record_bytes);
-        Self::assign_with(objset, bytes, &|txg| objset.owner().reserve(txg, bytes))
+        Self::assign_with(objset, (brought, bytes), &|txg| objset.owner().reserve(txg, bytes))
     }
 
     /// Joins the open group without asking for space for data: for what frees some (removing files), and must succeed on a
@@ -225,12 +226,13 @@ impl<'a> OpenTx<'a> {
         if let Some(whole) = membership.whole() {
             return Ok(Self::of(objset, whole));
         }
-        Self::assign_with(objset, 0, &|txg| objset.owner().reserve_to_free(txg))
+        Self::assign_with(objset, (0, 0), &|txg| objset.owner().reserve_to_free(txg))
     }
 
-    fn assign_with(objset: &'a Objset, promised: u64, reserve: &dyn Fn(Txg) -> Result<(), Refusal>) -> Result<Self> {
+    /// `brought`: what it writes; `promised`: what that may take.
+    fn assign_with(objset: &'a Objset, (brought, promised): (u64, u64), reserve: &dyn Fn(Txg) -> Result<(), Refusal>) -> Result<Self> {
         let hold = ask_for_room(&objset.context().groups, || {
-            let hold = join(objset)?;
+            let hold = join(objset, brought)?;
             reserve(hold.txg()).map(|()| hold)
         })?;
         Ok(OpenTx { tx: Tx::new(hold.txg(), false), owner: objset.owner().as_ref(), promised, hold: Hold::Own { _hold: hold } })
@@ -262,20 +264,24 @@ fn check_may_join(objset: &Objset) -> Result<&Arc<DmuContext>> {
     }
 }
 
-fn join(objset: &Objset) -> Result<TxgHold> {
+fn join(objset: &Objset, brought: u64) -> Result<TxgHold> {
     let context = check_may_join(objset)?;
-    throttle(context)?;
+    throttle(context, brought)?;
     Ok(context.groups.hold())
 }
 
-fn throttle(context: &DmuContext) -> Result<()> {
+/// Every transaction changes some blocks of metadata.
+const LEAST_BROUGHT: u64 = 4 << 10;
+
+fn throttle(context: &DmuContext, brought: u64) -> Result<()> {
     let open = context.groups.open_txg();
     let max = context.dirty_bytes_max();
     let threshold = max / 100 * context.tunables.now(Parameter::DirtyDataSyncPercent);
     if context.dirty.ripe(open) > threshold {
         context.groups.kick(open);
     }
-    let delay = context.dirty.delay_ns(max, &context.tunables);
+    context.note_pressure();
+    let delay = context.dirty.delay_ns(max, brought.max(LEAST_BROUGHT), &context.tunables);
     if delay > 0 {
         context.groups.kick(open);
         context.host.sleep(Duration::from_nanos(delay));

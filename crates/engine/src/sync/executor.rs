@@ -273,7 +273,7 @@ mod tests {
         {
             let _urgent = work_at(Some(urgency.clone()));
             lend(&asked);
-            urgency.store(true, Ordering::Relaxed);
+            urgency.set_waited_for(true);
             lend(&asked);
             let inner = work_at(None);
             assert!(!crate::host::is_waited_for());
@@ -282,7 +282,7 @@ mod tests {
         }
         (0..4).for_each(|_| lend(&asked));
         assert_eq!(*asked.lock(), [false, true, false, false, false, false]);
-        assert!(urgency.load(Ordering::Relaxed) && !crate::host::is_waited_for());
+        assert!(urgency.is_waited_for() && !crate::host::is_waited_for());
     }
 
     #[test]

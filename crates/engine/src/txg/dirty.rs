@@ -3,8 +3,10 @@
 //! # Theory
 //! Without a limit a fast writer fills memory and then stops dead until a group is on disk. Instead, from
 //! `delay_min_percent` of the limit on, each transaction is delayed by a time that grows without bound towards the
-//! limit: `delay = scale * (dirty - min) / (max - dirty)`. Writers so settle at the speed of the disks. (The curve is that
-//! of the OpenZFS write throttle.) At the limit they wait for room.
+//! limit: `delay = scale * (dirty - min) / (max - dirty)` for each 128 KiB that it brings. Writers so settle at the speed of the disks, and a writer of
+//! a log, who brings little, is not held up by those who bring much. (The curve is that of the OpenZFS write throttle, which delays all transactions
+//! alike.) At the limit they wait for room. Long before users are delayed the disks leave less and less to others than the group
+//! ([`DirtyBytes::pressure_percent`]).
 //!
 //! A group with much to write is closed early, so that the disks begin. A block of which a part was changed takes the memory of
 //! a whole one, but is not *ripe*: the longer its group is open, the more changes become one write. So a group ripens with the bytes that were
@@ -16,6 +18,11 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{TXG_SIZE, Txg, slot};
 use crate::tunables::{Parameter, Tunables};
+
+/// A transaction that brings so many bytes is delayed as the curve says.
+const DELAY_BYTES: u64 = 128 << 10;
+/// From this part of what may be dirty before users are delayed, in percent, writing it begins to be urgent.
+const PRESSURE_FROM: u64 = 50;
 
 /// Bytes of changes in memory, by group.
 #[derive(Debug, Default)]
@@ -72,18 +79,25 @@ impl DirtyBytes {
         self.ripe[slot(txg)].load(Ordering::Relaxed)
     }
 
-    /// How long a new transaction should wait, in nanoseconds, where `max` bytes may be dirty.
-    pub fn delay_ns(&self, max: u64, tunables: &Tunables) -> u64 {
+    /// How near it is that users are delayed, where `max` bytes may be dirty: 0: far, 100: they are.
+    #[doc(alias("zfs_vdev_async_write_active_min_dirty_percent", "zfs_vdev_async_write_active_max_dirty_percent"))]
+    pub fn pressure_percent(&self, max: u64, tunables: &Tunables) -> u32 {
+        let delayed = delayed_from(max, tunables);
+        let from = delayed / 100 * PRESSURE_FROM;
+        let over = self.total().saturating_sub(from).min(delayed - from);
+        (u128::from(over) * 100 / u128::from((delayed - from).max(1))) as u32
+    }
+
+    /// How long a new transaction that brings `bytes` should wait, in nanoseconds, where `max` bytes may be dirty.
+    pub fn delay_ns(&self, max: u64, bytes: u64, tunables: &Tunables) -> u64 {
         let dirty = self.total();
-        let min = max / 100 * tunables.now(Parameter::DelayMinDirtyPercent);
+        let min = delayed_from(max, tunables);
         if dirty <= min {
             return 0;
         }
-        if dirty >= max {
-            return tunables.delay_ns_max;
-        }
-        let delay = u128::from(tunables.now(Parameter::DelayScale)) * u128::from(dirty - min) / u128::from(max - dirty);
-        (delay as u64).min(tunables.delay_ns_max)
+        let delay = u128::from(tunables.now(Parameter::DelayScale)) * u128::from(dirty - min) / u128::from(max.saturating_sub(dirty).max(1));
+        let delay = delay.saturating_mul(u128::from(bytes)) / u128::from(DELAY_BYTES);
+        u64::try_from(delay).unwrap_or(u64::MAX).min(tunables.delay_ns_max)
     }
 
     /// Waits until there is room, for 100 ms at the most; `false` if there is still none.
@@ -101,20 +115,54 @@ impl DirtyBytes {
     }
 }
 
+/// From so many dirty bytes on users are delayed, where `max` may be dirty.
+fn delayed_from(max: u64, tunables: &Tunables) -> u64 {
+    max / 100 * tunables.now(Parameter::DelayMinDirtyPercent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A log of 2K writes kept a fifth of its rate beside a file of 2 GB: each write was delayed as one of a megabyte was.
+    #[test]
+    fn whoever_brings_little_is_delayed_little() {
+        let (tunables, dirty) = (Tunables::default(), DirtyBytes::default());
+        dirty.add(4, 800);
+        let delay = |bytes: u64| dirty.delay_ns(1000, bytes, &tunables);
+        assert!(delay(DELAY_BYTES) > 0);
+        assert_eq!(delay(DELAY_BYTES / 64), delay(DELAY_BYTES) / 64);
+        assert_eq!(delay(8 * DELAY_BYTES), 8 * delay(DELAY_BYTES));
+        dirty.add(4, 200);
+        assert_eq!(delay(DELAY_BYTES), tunables.delay_ns_max);
+        assert_eq!(delay(0), 0);
+    }
+
+    #[test]
+    fn pressure_comes_before_the_delay() {
+        let (tunables, dirty) = (Tunables::default(), DirtyBytes::default());
+        let pressure = || dirty.pressure_percent(1000, &tunables);
+        dirty.add(4, 300);
+        assert_eq!(pressure(), 0);
+        dirty.add(4, 150);
+        assert_eq!((pressure(), dirty.delay_ns(1000, DELAY_BYTES, &tunables)), (50, 0));
+        dirty.add(4, 150);
+        assert_eq!((pressure(), dirty.delay_ns(1000, DELAY_BYTES, &tunables)), (100, 0));
+        dirty.add(4, 5000);
+        assert_eq!(pressure(), 100);
+        assert_eq!(dirty.pressure_percent(0, &tunables), 0, "nobody may write anything");
+    }
 
     #[test]
     fn the_delay_starts_late_and_grows() {
         let tunables = Tunables::default();
         let dirty = DirtyBytes::default();
         dirty.add(4, 500);
-        assert_eq!(dirty.delay_ns(1000, &tunables), 0);
+        assert_eq!(dirty.delay_ns(1000, DELAY_BYTES, &tunables), 0);
         dirty.add(5, 200);
-        let some = dirty.delay_ns(1000, &tunables);
+        let some = dirty.delay_ns(1000, DELAY_BYTES, &tunables);
         dirty.add(5, 200);
-        let more = dirty.delay_ns(1000, &tunables);
+        let more = dirty.delay_ns(1000, DELAY_BYTES, &tunables);
         assert!(0 < some && some < more, "{some} {more}");
         dirty.ripen(5, 30);
         assert_eq!((dirty.ripe(4), dirty.ripe(5)), (0, 30));

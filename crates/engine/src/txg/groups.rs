@@ -382,12 +382,17 @@ impl TxgGroups {
     fn count_stuck(&self, change: impl FnOnce(usize) -> usize) {
         let mut state = self.state.lock();
         state.stuck = change(state.stuck);
-        self.urgency.store(state.stuck > 0, Ordering::Relaxed);
+        self.urgency.set_waited_for(state.stuck > 0);
     }
 
     /// That of writing a group: can users do nothing before?
-    pub fn urgency(&self) -> Urgency {
+    pub(crate) fn urgency(&self) -> Urgency {
         self.urgency.clone()
+    }
+
+    /// Says how near it is that users are delayed until groups are written, up to 100 ([`crate::txg::DirtyBytes::pressure_percent`]).
+    pub(crate) fn note_pressure(&self, percent: u32) {
+        self.urgency.set_percent(percent);
     }
 
     /// The newest group that was asked for ([`TxgGroups::kick`]); 0: none.
@@ -493,7 +498,7 @@ mod tests {
     #[allow(clippy::disallowed_methods)] // this test is about threads
     fn a_group_is_urgent_while_users_have_no_room() {
         let groups = TxgGroups::new(4);
-        let is_urgent = || groups.urgency().load(Ordering::Relaxed);
+        let is_urgent = || groups.urgency().is_waited_for();
         let user = || { let groups = groups.clone(); std::thread::spawn(move || groups.wait_for_room()) };
         let until_stuck = |count: usize| while groups.state.lock().stuck != count {
             std::thread::yield_now();

@@ -80,7 +80,7 @@ impl Batch {
         let mut read = self.read.lock();
         let mut wanted = self.blocks.len();
         while *read < wanted {
-            self.urgency.store((ending.is_waited_for)(), Ordering::Relaxed);
+            self.urgency.set_waited_for((ending.is_waited_for)());
             if (ending.is_cut)() {
                 // Nothing is left to begin with.
                 wanted = wanted.min(self.next.fetch_add(self.blocks.len(), Ordering::Relaxed));

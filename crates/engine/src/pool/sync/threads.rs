@@ -93,6 +93,7 @@ impl GroupWriter {
     fn sync_thread(&self) {
         let _urgent = work_at(Some(self.layers.context.groups.urgency()));
         while let Some(txg) = self.layers.context.groups.begin_sync() {
+            self.layers.context.note_pressure();
             let result = self.sync_group(txg);
             if let Err(error) = &result {
                 tracing::error!("pool {}: suspended: txg {txg}: {error}", self.configuration.name());

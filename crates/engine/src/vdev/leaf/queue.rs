@@ -65,7 +65,8 @@ const UNIT_BYTES: usize = 32 << 10;
 const LARGE: u32 = 4;
 /// Beside durable writes a group is written in pieces of so many bytes.
 const PIECE_BYTES: usize = LARGE as usize * UNIT_BYTES;
-/// and the leaf rests from it so many times as long as the last one took, [`SOON_NS`] at most.
+/// and the leaf rests from it so many times as long as the last one took, [`SOON_NS`] at most; less, the nearer it is that users are delayed until the group is
+/// written.
 const GROUP_REST: u64 = 3;
 /// Beside durable writes is also what comes so soon after one, in nanoseconds.
 const SOON_NS: u64 = 20_000_000;
@@ -445,7 +446,8 @@ impl Drop for Turn<'_> {
             state.under_way[self.class as usize] -= self.counts;
             if self.class == Class::AsyncWrite && self.queue.yields_to_durable(self.now) {
                 let now = (self.now)();
-                state.group_rests_until = now + (now.saturating_sub(self.began) * GROUP_REST).min(SOON_NS);
+                let rest = (now.saturating_sub(self.began) * GROUP_REST).min(SOON_NS);
+                state.group_rests_until = now + rest * u64::from(100 - host::urgency_percent()) / 100;
             }
             if self.class.is_background() {
                 // A trim moves no bytes.
@@ -548,7 +550,7 @@ mod tests {
         let urgency = host::Urgency::default();
         let urgent = host::work_at(Some(urgency.clone()));
         assert!(group().is_none(), "nobody needs it yet");
-        urgency.store(true, Relaxed);
+        urgency.set_waited_for(true);
         piece();
         piece();
         assert_eq!(queue.piece_bytes(Class::AsyncWrite, &now), usize::MAX);
@@ -557,6 +559,28 @@ mod tests {
         drop(queue.enter(&wanted(Class::SyncWrite, 4096), &now));
         piece();
         assert!(group().is_none(), "it rests again");
+    }
+
+    /// What users write came faster than a group that rests gets to disk, and all of them, writers of logs too, were delayed in the end.
+    #[test]
+    fn a_group_rests_less_the_more_users_have_written() {
+        let queue = Queue::default();
+        let time = AtomicU64::new(1_000_000_000);
+        let now = || time.load(Relaxed);
+        let urgency = host::Urgency::default();
+        let _urgent = host::work_at(Some(urgency.clone()));
+        let mut rests = Vec::new();
+        for percent in [0, 50, 100] {
+            time.fetch_add(SOON_NS, Relaxed);
+            drop(queue.enter(&wanted(Class::SyncWrite, 4096), &now));
+            urgency.set_percent(percent);
+            let turn = queue.enter(&wanted(Class::AsyncWrite, 1 << 17), &now);
+            time.fetch_add(1_000_000, Relaxed);
+            drop(turn);
+            rests.push(queue.state.lock().group_rests_until.saturating_sub(now()));
+            assert_eq!(queue.piece_bytes(Class::AsyncWrite, &now), PIECE_BYTES, "in small pieces all the same");
+        }
+        assert_eq!(rests, [3_000_000, 1_500_000, 0]);
     }
 
     /// A scrub took the half of what readers did, and of what writers of a log did nine tenths.
