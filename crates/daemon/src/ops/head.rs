@@ -220,6 +220,12 @@ impl Ops {
         matches!(Node::of(node), Node::Root | Node::Head(_)).then(|| self.head.gate.read())
     }
 
+    /// As [`Ops::enter`], for a call about two nodes, one of which may be behind the gate alone. It is passed once: a second time would wait for a change
+    /// that waits for the first.
+    pub(in crate::ops) fn enter_either(&self, node: u64, other: u64) -> Option<RwLockReadGuard<'_, ()>> {
+        self.enter(node).or_else(|| self.enter(other))
+    }
+
     /// As [`Ops::enter`], for a write, which another call may wait for that is inside.
     pub(in crate::ops) fn enter_to_write(&self) -> RwLockReadGuard<'_, ()> {
         self.head.gate.read_recursive()

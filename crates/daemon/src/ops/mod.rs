@@ -248,6 +248,11 @@ impl Ops {
         result
     }
 
+    /// As [`Ops::settled`], of a change in a directory. In `.zfs` snapshots are changed: they are safe by then, and the gate was not passed for them.
+    fn settled_in<T>(&self, directory: u64, result: Result<T>) -> Result<T> {
+        if Node::of(directory) == Node::Snapshots { result } else { self.settled(result) }
+    }
+
     pub(crate) fn announces_opens(&self) -> bool {
         self.options.read().announce_opens
     }
@@ -322,7 +327,7 @@ impl Filesystem for Ops {
 
     fn mkdir(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
         let _inside = self.enter(parent);
-        self.settled(self.make_directory(cx, Node::of(parent), name, mode, umask))
+        self.settled_in(parent, self.make_directory(cx, Node::of(parent), name, mode, umask))
     }
 
     fn unlink(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
@@ -332,16 +337,16 @@ impl Filesystem for Ops {
 
     fn rmdir(&self, cx: &Context, parent: u64, name: &[u8]) -> Result<()> {
         let _inside = self.enter(parent);
-        self.settled(self.remove_directory(cx, Node::of(parent), name))
+        self.settled_in(parent, self.remove_directory(cx, Node::of(parent), name))
     }
 
     fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
         let _inside = self.enter(parent);
-        self.settled(self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags))
+        self.settled_in(parent, self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags))
     }
 
     fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
-        let _inside = self.enter(node);
+        let _inside = self.enter_either(node, new_parent);
         self.settled(self.add_link(Node::of(node), Node::of(new_parent), new_name))
     }
 
@@ -423,7 +428,8 @@ impl Filesystem for Ops {
     }
 
     fn statfs(&self, _: &Context, node: u64) -> Result<StatFs> {
-        let _inside = self.enter(node);
+        // `.zfs` has no room of its own: the answer is that of the root.
+        let _inside = self.enter_either(node, fuse::ROOT_NODE);
         self.space(Node::of(node))
     }
 
@@ -470,7 +476,7 @@ impl Filesystem for Ops {
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
-        let _inside = self.enter(node_in);
+        let _inside = self.enter_either(node_in, copy.node_out);
         rights::check(cx, rights::Request::CopyRange)?;
         self.forgotten_if_failed(copy.node_out, self.settled(self.copy_range(cx, Node::of(node_in), copy)))
     }

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::ops::{OpenSnapshot, Ops, OpsOptions, SnapshotInfo, Snapshots};
+use daemon::ops::{OpenSnapshot, Opener, Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
 use fuse::protocol::InitFlags;
-use fuse::{Context, CopyRange, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, Timestamp, WriteFlags};
+use fuse::{Context, CopyRange, DirectoryWriter, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, Timestamp, WriteFlags};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tarnfs::Pool;
@@ -64,8 +64,22 @@ impl Played {
             meanwhile();
             self.pool.roll_back("tank", Some(name))
         };
+        self.ops.replace_contents(change, self.opener(), |error| error).unwrap();
+    }
+
+    /// What was to change the contents is refused in the end; `meanwhile` is done while nobody is inside.
+    fn refuse(&self, meanwhile: impl FnOnce()) {
+        let change = || {
+            meanwhile();
+            Err("it was refused".to_owned())
+        };
+        let refused = self.ops.replace_contents(change, self.opener(), |error| error.to_string());
+        assert_eq!(refused, Err("it was refused".to_owned()));
+    }
+
+    fn opener(&self) -> Opener {
         let pool = self.pool.clone();
-        self.ops.replace_contents(change, Box::new(move || Ok((pool.file_system("tank")?, false))), |error| error).unwrap();
+        Box::new(move || Ok((pool.file_system("tank")?, true)))
     }
 
     fn end(self) {
@@ -252,8 +266,8 @@ impl Snapshots for Source {
         open().map_err(|error: tarnfs::Error| daemon::errno(error.kind()))
     }
 
-    fn make(&self, _: &Caller, _: &str) -> Result<()> {
-        Err(Errno::ENOSYS)
+    fn make(&self, _: &Caller, name: &str) -> Result<()> {
+        self.pool.take_snapshots(vec![format!("tank@{name}")]).map_err(|error| daemon::errno(error.kind()))
     }
 
     fn rename(&self, _: &Caller, _: &str, _: &str) -> Result<()> {
@@ -283,6 +297,51 @@ impl Played {
     fn grow_idle(&self) {
         (0..31).for_each(|_| self.ops.tidy());
     }
+}
+
+/// A call about a file of a snapshot, or about `.zfs`, that needs the dataset as well went around the gate: it was at work in contents that were about to
+/// go, or found none.
+#[test]
+fn calls_from_outside_wait_at_the_gate_too() {
+    let (played, snapshots) = Played::with_snapshots(None, Arc::default());
+    let file = played.make("file");
+    played.write(file, 0, &[7; 4096]);
+    played.snapshot("s");
+    let root = played.ops.lookup(&CX, snapshots, b"s").unwrap().node;
+    let source = played.ops.lookup(&CX, root, b"file").unwrap().node;
+    let control = played.ops.lookup(&CX, ROOT_NODE, b".zfs").unwrap().node;
+    let range = CopyRange { handle_in: 0, offset_in: 0, node_out: file, handle_out: 0, offset_out: MIB, length: 4096, flags: 0 };
+    let copy = |ops: &Ops, node: u64| ops.copy_file_range(&CX, node, &range).map(|copied| assert_eq!(copied, 4096));
+    let above = |ops: &Ops, node: u64| ops.lookup(&CX, node, b"..").map(|entry| assert_eq!(entry.node, ROOT_NODE));
+    let room = |ops: &Ops, node: u64| ops.statfs(&CX, node).map(|_| ());
+    let list = |ops: &Ops, node: u64| ops.readdir(&CX, node, 0, 0, &mut DirectoryWriter::new(&mut [0; 1024]));
+    let calls: [(&str, u64, Call<'_>); 4] = [("copy", source, &copy), ("what is above", control, &above), ("room", control, &room), ("list", control, &list)];
+    for (what, node, call) in calls {
+        thread::scope(|scope| {
+            let ops = &played.ops;
+            let mut calling = None;
+            played.refuse(|| {
+                let (tell, told) = channel();
+                let waiting = scope.spawn(move || {
+                    tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+                    call(ops, node)
+                });
+                let thread = told.recv().unwrap();
+                assert!(comes(|| waiting.is_finished() || sleeps(thread)), "{what}");
+                calling = Some(waiting);
+            });
+            assert_eq!(calling.map(|calling| calling.join().unwrap()), Some(Ok(())), "{what}");
+        });
+    }
+    // One that makes a snapshot needs nothing of the dataset afterwards, though all changes are to be safe at once.
+    played.ops.set_options(OpsOptions { sync: SyncPolicy::Always, announce_opens: true, ..OpsOptions::default() });
+    let mut made = None;
+    played.refuse(|| made = Some(played.ops.mkdir(&CX, snapshots, b"made", 0o755, 0).map(|entry| entry.node)));
+    let made = made.unwrap().unwrap();
+    for node in [root, source, made] {
+        played.ops.forget(node, 1);
+    }
+    played.end();
 }
 
 /// A handle of a file in a snapshot led to the file in another one, which had got the slot of the first.
