@@ -198,7 +198,7 @@ impl Ops {
         *self.notifier.lock() = Some(notifier);
     }
 
-    /// Begins to free files that were removed while open, before a crash. Called once, before the mount.
+    /// Begins to free files that were removed while open, and that nobody has open any more. Called before the mount, or before calls go on in other contents.
     pub fn free_left_behind(&self) {
         *self.left_behind.lock() = self.head.current().and_then(|filesystem| LeftBehind::start(&filesystem));
     }

@@ -132,6 +132,33 @@ fn what_is_forgotten_while_contents_are_replaced_is_forgotten() {
     played.end();
 }
 
+/// Files that were removed while open were freed before contents were replaced: they were gone although the rollback was refused then, or was but an upgrade.
+/// And what other contents have of such files was freed at the next mount only.
+#[test]
+fn files_removed_while_open_outlive_a_replacement_of_contents() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("open");
+    played.write(node, 0, b"kept");
+    played.ops.unlink(&CX, ROOT_NODE, b"open").unwrap();
+    let check = |when: &str| {
+        let mut bytes = [0; 10];
+        assert_eq!(played.ops.read(&CX, &fuse::Read { node, handle: 0, offset: 0, flags: 0 }, &mut bytes), Ok(4), "{when}");
+        assert_eq!(&bytes[..4], b"kept", "{when}");
+        assert_eq!(played.ops.filesystem().unwrap().left_behind().unwrap(), [node], "{when}");
+    };
+    check("before");
+    played.refuse(|| ());
+    check("it was refused");
+    played.snapshot("s");
+    played.roll_back("s", || ());
+    check("it comes back without a name");
+    played.ops.forget(node, 1);
+    assert_eq!(played.ops.filesystem().unwrap().left_behind().unwrap(), [0; 0], "it is closed");
+    played.roll_back("s", || ());
+    assert!(comes(|| played.ops.filesystem().unwrap().left_behind().unwrap().is_empty()), "nobody has it open");
+    played.end();
+}
+
 /// The kernel, as it waits for a page before it takes a message: a pipe that is full.
 fn waiting_kernel() -> (PipeReader, Notifier) {
     let (reader, mut writer) = std::io::pipe().unwrap();
