@@ -245,6 +245,29 @@ fn the_kernel_forgets_the_contents_of_a_file_whose_change_failed() {
     played.end();
 }
 
+/// A page of mapped memory that the kernel wrote back while a program emptied the file, or cut it off, made it long again, with what had been in it.
+#[test]
+fn mapped_memory_makes_no_file_longer() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("file");
+    let write_back = |offset: u64| {
+        let write = fuse::Write { node, handle: 0, offset, flags: 0, write_flags: WriteFlags::CACHE };
+        assert_eq!(played.ops.write(&CX, &write, &[9; 4096]), Ok(4096), "at {offset}");
+        played.ops.getattr(&CX, node, None).unwrap().attr.size
+    };
+    played.write(node, 0, &[7; 6000]);
+    assert_eq!([0, 4096, 8192].map(write_back), [6000; 3]);
+    let mut bytes = [0; 8192];
+    assert_eq!(played.ops.read(&CX, &fuse::Read { node, handle: 0, offset: 0, flags: 0 }, &mut bytes), Ok(6000));
+    assert!(bytes[..6000].iter().all(|byte| *byte == 9), "what is before the end is written");
+    played.ops.open(&CX, node, (libc::O_RDWR | libc::O_TRUNC).cast_unsigned(), false).unwrap();
+    assert_eq!([0, 4096].map(write_back), [0; 2]);
+    // One that collects writes has those that make the file longer, too.
+    played.ops.init(&agreed(45, InitFlags::WRITEBACK_CACHE));
+    assert_eq!(write_back(4096), 8192);
+    played.end();
+}
+
 /// A kernel that cannot be told to forget all names said for an hour that a file was absent which a rollback had brought back.
 #[test]
 fn an_old_kernel_remembers_for_a_moment_that_a_name_is_absent() {
