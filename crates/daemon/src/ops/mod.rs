@@ -307,7 +307,8 @@ impl Filesystem for Ops {
 
     fn setattr(&self, cx: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
         let _inside = self.enter(node);
-        self.settled(self.change_attributes(cx, Node::of(node), changes))
+        let changed = self.settled(self.change_attributes(cx, Node::of(node), changes));
+        if changes.size.is_some() { self.forgotten_if_failed(node, changed) } else { changed }
     }
 
     fn readlink(&self, _: &Context, node: u64) -> Result<Vec<u8>> {
@@ -356,7 +357,7 @@ impl Filesystem for Ops {
             return Err(Errno::ENOSYS);
         }
         let opened = self.open_file(cx, node, flags, kill_suidgid);
-        if flags & libc::O_TRUNC as u32 != 0 { self.settled(opened) } else { opened }
+        if flags & libc::O_TRUNC as u32 != 0 { self.forgotten_if_failed(node, self.settled(opened)) } else { opened }
     }
 
     fn create(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32, flags: u32) -> Result<Created> {
