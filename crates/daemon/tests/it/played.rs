@@ -9,8 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use daemon::ops::{OpenSnapshot, Opener, Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
+use engine::dmu::{Membership, OpenTx};
+use engine::zap::{Integers, Zap};
 use fuse::protocol::InitFlags;
-use fuse::{Context, CopyRange, DirectoryWriter, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, SetAttr, Timestamp, WriteFlags};
+use fuse::{
+    Context, CopyRange, DirectoryPlusWriter, DirectoryWriter, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, SetAttr, Timestamp,
+    WriteFlags,
+};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tarnfs::Pool;
@@ -270,6 +275,45 @@ fn mapped_memory_makes_no_file_longer() {
     // One that collects writes has those that make the file longer, too.
     played.ops.init(&agreed(45, InitFlags::WRITEBACK_CACHE));
     assert_eq!(write_back(4096), 8192);
+    played.end();
+}
+
+/// A listing that failed in the middle was answered with the error alone: of the files before that the kernel never heard, and they counted as known to it
+/// as long as the mount lasted.
+#[test]
+fn a_listing_that_fails_is_answered_up_to_there() {
+    let played = Played::new(OpsOptions::default());
+    for number in 0..200 {
+        let node = played.make(&format!("{number}"));
+        played.ops.forget(node, 1);
+    }
+    let filesystem = played.ops.filesystem().unwrap();
+    {
+        let member = Membership::single(filesystem.objset().clone());
+        let tx = OpenTx::assign(&member, MIB).unwrap();
+        Zap::open(filesystem.objset(), filesystem.root()).unwrap().add(&tx, "no/name", Integers::U64(&[2])).unwrap();
+    }
+    let list = |from: u64, out: &mut [u8]| {
+        let mut writer = DirectoryPlusWriter::new(out);
+        played.ops.readdirplus(&CX, ROOT_NODE, 0, from, &mut writer).map(|()| writer.len())
+    };
+    let mut out = vec![0; 1 << 20];
+    let used = list(0, &mut out[..]).unwrap();
+    // Each entry: what a lookup answers, which begins with the node; the number, the cookie, the length of the name, the kind, the name.
+    let (mut at, mut next) = (0, 0);
+    while at < used {
+        let word = |from: usize| u64::from_ne_bytes(out[at + from..at + from + 8].try_into().unwrap());
+        let name_bytes = u32::from_ne_bytes(out[at + 144..at + 148].try_into().unwrap()) as usize;
+        if word(0) != 0 {
+            played.ops.forget(word(0), 1);
+        }
+        next = word(136);
+        at += (152 + name_bytes).next_multiple_of(8);
+    }
+    assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
+    assert_eq!(list(next, &mut out[..]), Err(Errno::EIO));
+    assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
+    drop(filesystem);
     played.end();
 }
 
