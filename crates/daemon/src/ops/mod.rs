@@ -51,6 +51,7 @@ pub use nodes::slots::{OpenSnapshot, SnapshotInfo, Snapshots};
 pub use view::View;
 pub use xattr::XattrsInUse;
 
+use cache::teller::{Forget, Teller};
 use cache::writeback::Writeback;
 use head::Head;
 pub use head::Opener;
@@ -133,6 +134,8 @@ pub struct Ops {
     notifier: Mutex<Option<Notifier>>,
     left_behind: Mutex<Option<LeftBehind>>,
     writeback: Writeback,
+    /// Tells the kernel which names to forget.
+    names: Teller,
     replaced: Replaced,
     /// Files may be served past the kernel's cache. Not by a kernel that may have old contents in its cache afterwards,
     /// and not with a write-back cache, where the kernel keeps the times, which direct writes would not change.
@@ -168,6 +171,7 @@ impl Ops {
             notifier: Mutex::default(),
             left_behind: Mutex::default(),
             writeback: Writeback::default(),
+            names: Teller::default(),
             replaced: Replaced::default(),
             may_be_direct: AtomicBool::new(false),
         }
@@ -195,6 +199,7 @@ impl Ops {
     pub fn set_notifier(&self, notifier: Notifier) {
         let find = self.head.finder();
         self.writeback.start(notifier.clone(), move || find().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
+        self.names.start(notifier.clone(), Vec::new);
         *self.notifier.lock() = Some(notifier);
     }
 
@@ -211,14 +216,18 @@ impl Ops {
     /// Closes a snapshot, so that it can be destroyed or renamed; its users get `ESTALE`.
     pub fn close_snapshot(&self, name: &str) {
         self.slots.close(name);
-        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
-        self.snapshots_changed();
+        self.forget_snapshot(name);
     }
 
     /// A snapshot has another name. A program that is in it stays there.
     pub fn snapshot_renamed(&self, from: &str, to: &str) {
         self.slots.renamed(from, to);
-        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, from.as_bytes());
+        self.forget_snapshot(from);
+    }
+
+    /// The caller may have the turn of administrative verbs, and a call in `.zfs/snapshot` may wait for a device: so it is not waited for.
+    fn forget_snapshot(&self, name: &str) {
+        self.names.forget(Forget::Name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes().to_vec()));
         self.snapshots_changed();
     }
 
@@ -274,6 +283,7 @@ impl Filesystem for Ops {
 
     fn destroy(&self) {
         self.writeback.end();
+        self.names.end();
         self.replaced.end();
         self.slots.close_all();
         self.head.close_unopened();

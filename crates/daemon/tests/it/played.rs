@@ -164,11 +164,11 @@ fn files_removed_while_open_outlive_a_replacement_of_contents() {
     played.end();
 }
 
-/// The kernel, as it waits for a page before it takes a message: a pipe that is full.
-fn waiting_kernel() -> (PipeReader, Notifier) {
+/// The kernel, as it waits for a page before it takes a message: a pipe that is full, but for so many bytes.
+fn waiting_kernel(room: usize) -> (PipeReader, Notifier) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let bytes = rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
-    writer.write_all(&vec![0; bytes]).unwrap();
+    writer.write_all(&vec![0; bytes - room]).unwrap();
     (reader, Notifier::into(writer.into()))
 }
 
@@ -197,7 +197,7 @@ fn contents_are_replaced_while_the_kernel_writes_back() {
         let node = played.make("file");
         played.write(node, MIB, &[7; 4096]);
         played.snapshot("s");
-        let (mut reader, notifier) = waiting_kernel();
+        let (mut reader, notifier) = waiting_kernel(0);
         played.ops.set_notifier(notifier);
         thread::scope(|scope| {
             let (tell, told) = channel();
@@ -476,6 +476,34 @@ fn a_handle_into_one_snapshot_does_not_lead_into_another() {
     let (same_root, same) = enter("a");
     assert_eq!((same_root.generation, same.generation, same.node), (root.generation, file.generation, file.node));
     forget(&[same_root.node, same.node]);
+    played.end();
+}
+
+/// To forget a name the kernel locks the directory, and a call in `.zfs/snapshot` may have that lock and wait for a device. No administrative verb was done
+/// meanwhile, as the one that closed a snapshot or gave it another name waited in its turn.
+#[test]
+fn a_snapshot_is_closed_though_the_kernel_has_its_directory_locked() {
+    // What has no room in the pipe is written at once, when there is, and does not keep out what is shorter.
+    const ROOM: usize = 64;
+    let (played, _) = Played::with_snapshots(None, Arc::default());
+    let name = "s".repeat(100);
+    for renamed in [false, true] {
+        let (mut reader, notifier) = waiting_kernel(ROOM);
+        played.ops.set_notifier(notifier);
+        thread::scope(|scope| {
+            let (ops, name) = (&played.ops, &name);
+            let closing = scope.spawn(move || if renamed { ops.snapshot_renamed(name, "other") } else { ops.close_snapshot(name) });
+            let was_closed = comes(|| closing.is_finished());
+            reader.read_exact(&mut [0; 4096 - ROOM]).unwrap();
+            let (mut told, mut message) = (Vec::new(), [0; 256]);
+            while !told.ends_with(b"s\0") {
+                let bytes = reader.read(&mut message).unwrap();
+                told.extend_from_slice(&message[..bytes]);
+            }
+            assert!(was_closed, "renamed: {renamed}");
+            assert!(told.windows(name.len()).any(|part| part == name.as_bytes()), "renamed: {renamed}");
+        });
+    }
     played.end();
 }
 
