@@ -68,7 +68,10 @@ impl Ops {
             assert!(pushed, "there was room");
             true
         });
-        listed.map_err(crate::errno::of)?;
+        if let Err(error) = listed {
+            // What it is not told of the kernel cannot forget: so it gets what there is, and the error with its next call.
+            return if out.is_empty() { Err(crate::errno::of(error)) } else { Ok(()) };
+        }
         if !full && self.shows_control_directory(node) {
             let _ = out.push_bare(SHOWN_CONTROL, CONTROL_COOKIE, KIND, CONTROL_NAME);
         }

@@ -3,7 +3,8 @@
 //! # Theory
 //! A rollback gives a dataset other contents while it is mounted, and nobody may have it open meanwhile. So calls of the kernel pass a gate; when it
 //! is closed and nobody is inside, the file system is let go of, the contents change, and it is opened again. What the kernel was told of
-//! passes on: a file of the same number and generation is the same file, and counts as known as often as before. A file that is gone is *stale*: calls
+//! passes on: a file of the same number and generation is the same file, and counts as known as often as before, also one that was removed
+//! while open: none of these is freed before it is clear which contents are next. A file that is gone is *stale*: calls
 //! with its node get `ESTALE` until the kernel has forgotten it, or is told of another file with its number. What the kernel forgets meanwhile, for which it does not
 //! wait at the gate, is counted and taken off what passes on: else it would count as known as long as the mount lasts, and its room would not come free. However the
 //! change ends, it is opened again; if it cannot be now, as a pool may just be suspended, the next call tries.
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwapOption;
 use fuse::{Errno, Result};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tarnfs::{FileSystem, InodeNumber, Stat, Told};
+use tarnfs::{FileSystem, InodeNumber, MountUse, Stat, Told};
 
 use crate::ops::Ops;
 use crate::ops::nodes::node::Node;
@@ -220,6 +221,12 @@ impl Ops {
         matches!(Node::of(node), Node::Root | Node::Head(_)).then(|| self.head.gate.read())
     }
 
+    /// As [`Ops::enter`], for a call about two nodes, one of which may be behind the gate alone. It is passed once: a second time would wait for a change
+    /// that waits for the first.
+    pub(in crate::ops) fn enter_either(&self, node: u64, other: u64) -> Option<RwLockReadGuard<'_, ()>> {
+        self.enter(node).or_else(|| self.enter(other))
+    }
+
     /// As [`Ops::enter`], for a write, which another call may wait for that is inside.
     pub(in crate::ops) fn enter_to_write(&self) -> RwLockReadGuard<'_, ()> {
         self.head.gate.read_recursive()
@@ -239,8 +246,9 @@ impl Ops {
         if let Some(filesystem) = self.head.current() {
             *self.head.told.lock() = filesystem.told();
         }
-        // Files that were removed while open are freed here.
-        self.in_use.lock().take();
+        // Files that were removed while open stay: they pass on, too.
+        let ended = self.in_use.lock().take();
+        ended.into_iter().for_each(MountUse::leave);
         self.head.close_unopened();
         self.head.current.store(None);
         let reopening = Reopening { ops: self, opener: Some(opener) };
@@ -292,7 +300,12 @@ impl Reopening<'_> {
     fn open(&mut self) -> Changed<(), tarnfs::Error> {
         let Some(opener) = self.opener.take() else { return Ok(()) };
         match opener() {
-            Ok((filesystem, _)) => self.ops.go_on_in(filesystem),
+            Ok((filesystem, frees_left_behind)) => {
+                self.ops.go_on_in(filesystem);
+                if frees_left_behind {
+                    self.ops.free_left_behind();
+                }
+            }
             Err(error) => {
                 *self.ops.head.opener.lock() = Some(opener);
                 return Err(error);

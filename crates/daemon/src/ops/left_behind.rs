@@ -1,15 +1,16 @@
 //! Files without a name that a crash left behind, freed beside the work of the mount.
 //!
 //! # Theory
-//! A file that was removed while open is freed when it is closed; after a crash, when its dataset is mounted. Freeing a
-//! large one takes long, and no program can open it, so the mount does not wait: a thread frees it, and is told to stop
-//! at the unmount.
+//! A file that was removed while open is freed when it is closed; after a crash, when its dataset is mounted; and if it comes
+//! with other contents of the dataset that is mounted, then. Freeing a large one takes long, and no program can open it, so the mount
+//! does not wait: a thread frees it, and is told to stop at the unmount.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use tarnfs::FileSystem;
+use tarnfs::{FileSystem, InodeNumber};
 
 /// The thread; dropping this ends it.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl LeftBehind {
     /// Starts, if something was left.
     pub(super) fn start(filesystem: &Arc<FileSystem>) -> Option<LeftBehind> {
         let name = filesystem.objset().name();
-        let objects = match filesystem.left_behind() {
+        let mut objects = match filesystem.left_behind() {
             Ok(objects) if objects.is_empty() => return None,
             Ok(objects) => objects,
             Err(error) => {
@@ -30,6 +31,12 @@ impl LeftBehind {
                 return None;
             }
         };
+        // What a program still has open is freed when that closes it.
+        let known: BTreeSet<InodeNumber> = filesystem.known_inodes().into_iter().collect();
+        objects.retain(|object| !known.contains(object));
+        if objects.is_empty() {
+            return None;
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let (filesystem, told) = (Arc::clone(filesystem), Arc::clone(&stop));
         #[allow(clippy::disallowed_methods)] // the engine does not see this thread: to it, these are calls as the kernel's

@@ -51,6 +51,7 @@ pub use nodes::slots::{OpenSnapshot, SnapshotInfo, Snapshots};
 pub use view::View;
 pub use xattr::XattrsInUse;
 
+use cache::teller::{Forget, Teller};
 use cache::writeback::Writeback;
 use head::Head;
 pub use head::Opener;
@@ -133,6 +134,8 @@ pub struct Ops {
     notifier: Mutex<Option<Notifier>>,
     left_behind: Mutex<Option<LeftBehind>>,
     writeback: Writeback,
+    /// Tells the kernel which names to forget.
+    names: Teller,
     replaced: Replaced,
     /// Files may be served past the kernel's cache. Not by a kernel that may have old contents in its cache afterwards,
     /// and not with a write-back cache, where the kernel keeps the times, which direct writes would not change.
@@ -168,6 +171,7 @@ impl Ops {
             notifier: Mutex::default(),
             left_behind: Mutex::default(),
             writeback: Writeback::default(),
+            names: Teller::default(),
             replaced: Replaced::default(),
             may_be_direct: AtomicBool::new(false),
         }
@@ -195,10 +199,11 @@ impl Ops {
     pub fn set_notifier(&self, notifier: Notifier) {
         let find = self.head.finder();
         self.writeback.start(notifier.clone(), move || find().map_or(Vec::new(), |filesystem| cache::writeback::nodes_of(&filesystem)));
+        self.names.start(notifier.clone(), Vec::new);
         *self.notifier.lock() = Some(notifier);
     }
 
-    /// Begins to free files that were removed while open, before a crash. Called once, before the mount.
+    /// Begins to free files that were removed while open, and that nobody has open any more. Called before the mount, or before calls go on in other contents.
     pub fn free_left_behind(&self) {
         *self.left_behind.lock() = self.head.current().and_then(|filesystem| LeftBehind::start(&filesystem));
     }
@@ -211,14 +216,18 @@ impl Ops {
     /// Closes a snapshot, so that it can be destroyed or renamed; its users get `ESTALE`.
     pub fn close_snapshot(&self, name: &str) {
         self.slots.close(name);
-        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes());
-        self.snapshots_changed();
+        self.forget_snapshot(name);
     }
 
     /// A snapshot has another name. A program that is in it stays there.
     pub fn snapshot_renamed(&self, from: &str, to: &str) {
         self.slots.renamed(from, to);
-        self.forget_name(nodes::node::SNAPSHOT_DIRECTORY, from.as_bytes());
+        self.forget_snapshot(from);
+    }
+
+    /// The caller may have the turn of administrative verbs, and a call in `.zfs/snapshot` may wait for a device: so it is not waited for.
+    fn forget_snapshot(&self, name: &str) {
+        self.names.forget(Forget::Name(nodes::node::SNAPSHOT_DIRECTORY, name.as_bytes().to_vec()));
         self.snapshots_changed();
     }
 
@@ -248,6 +257,11 @@ impl Ops {
         result
     }
 
+    /// As [`Ops::settled`], of a change in a directory. In `.zfs` snapshots are changed: they are safe by then, and the gate was not passed for them.
+    fn settled_in<T>(&self, directory: u64, result: Result<T>) -> Result<T> {
+        if Node::of(directory) == Node::Snapshots { result } else { self.settled(result) }
+    }
+
     pub(crate) fn announces_opens(&self) -> bool {
         self.options.read().announce_opens
     }
@@ -269,6 +283,7 @@ impl Filesystem for Ops {
 
     fn destroy(&self) {
         self.writeback.end();
+        self.names.end();
         self.replaced.end();
         self.slots.close_all();
         self.head.close_unopened();
@@ -302,7 +317,8 @@ impl Filesystem for Ops {
 
     fn setattr(&self, cx: &Context, node: u64, changes: &SetAttr) -> Result<Attributes> {
         let _inside = self.enter(node);
-        self.settled(self.change_attributes(cx, Node::of(node), changes))
+        let changed = self.settled(self.change_attributes(cx, Node::of(node), changes));
+        if changes.size.is_some() { self.forgotten_if_failed(node, changed) } else { changed }
     }
 
     fn readlink(&self, _: &Context, node: u64) -> Result<Vec<u8>> {
@@ -322,7 +338,7 @@ impl Filesystem for Ops {
 
     fn mkdir(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
         let _inside = self.enter(parent);
-        self.settled(self.make_directory(cx, Node::of(parent), name, mode, umask))
+        self.settled_in(parent, self.make_directory(cx, Node::of(parent), name, mode, umask))
     }
 
     fn unlink(&self, _: &Context, parent: u64, name: &[u8]) -> Result<()> {
@@ -332,16 +348,16 @@ impl Filesystem for Ops {
 
     fn rmdir(&self, cx: &Context, parent: u64, name: &[u8]) -> Result<()> {
         let _inside = self.enter(parent);
-        self.settled(self.remove_directory(cx, Node::of(parent), name))
+        self.settled_in(parent, self.remove_directory(cx, Node::of(parent), name))
     }
 
     fn rename(&self, cx: &Context, parent: u64, name: &[u8], new_parent: u64, new_name: &[u8], flags: u32) -> Result<()> {
         let _inside = self.enter(parent);
-        self.settled(self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags))
+        self.settled_in(parent, self.rename_entry(cx, (Node::of(parent), name), (Node::of(new_parent), new_name), flags))
     }
 
     fn link(&self, _: &Context, node: u64, new_parent: u64, new_name: &[u8]) -> Result<Entry> {
-        let _inside = self.enter(node);
+        let _inside = self.enter_either(node, new_parent);
         self.settled(self.add_link(Node::of(node), Node::of(new_parent), new_name))
     }
 
@@ -351,7 +367,7 @@ impl Filesystem for Ops {
             return Err(Errno::ENOSYS);
         }
         let opened = self.open_file(cx, node, flags, kill_suidgid);
-        if flags & libc::O_TRUNC as u32 != 0 { self.settled(opened) } else { opened }
+        if flags & libc::O_TRUNC as u32 != 0 { self.forgotten_if_failed(node, self.settled(opened)) } else { opened }
     }
 
     fn create(&self, cx: &Context, parent: u64, name: &[u8], mode: u32, umask: u32, flags: u32) -> Result<Created> {
@@ -423,7 +439,8 @@ impl Filesystem for Ops {
     }
 
     fn statfs(&self, _: &Context, node: u64) -> Result<StatFs> {
-        let _inside = self.enter(node);
+        // `.zfs` has no room of its own: the answer is that of the root.
+        let _inside = self.enter_either(node, fuse::ROOT_NODE);
         self.space(Node::of(node))
     }
 
@@ -470,7 +487,7 @@ impl Filesystem for Ops {
     }
 
     fn copy_file_range(&self, cx: &Context, node_in: u64, copy: &CopyRange) -> Result<u64> {
-        let _inside = self.enter(node_in);
+        let _inside = self.enter_either(node_in, copy.node_out);
         rights::check(cx, rights::Request::CopyRange)?;
         self.forgotten_if_failed(copy.node_out, self.settled(self.copy_range(cx, Node::of(node_in), copy)))
     }

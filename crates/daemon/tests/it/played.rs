@@ -8,9 +8,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::ops::{OpenSnapshot, Ops, OpsOptions, SnapshotInfo, Snapshots};
+use daemon::ops::{OpenSnapshot, Opener, Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
+use engine::dmu::{Membership, OpenTx};
+use engine::zap::{Integers, Zap};
 use fuse::protocol::InitFlags;
-use fuse::{Context, CopyRange, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, Timestamp, WriteFlags};
+use fuse::{
+    Context, CopyRange, DirectoryPlusWriter, DirectoryWriter, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, SetAttr, Timestamp,
+    WriteFlags,
+};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tarnfs::Pool;
@@ -64,8 +69,22 @@ impl Played {
             meanwhile();
             self.pool.roll_back("tank", Some(name))
         };
+        self.ops.replace_contents(change, self.opener(), |error| error).unwrap();
+    }
+
+    /// What was to change the contents is refused in the end; `meanwhile` is done while nobody is inside.
+    fn refuse(&self, meanwhile: impl FnOnce()) {
+        let change = || {
+            meanwhile();
+            Err("it was refused".to_owned())
+        };
+        let refused = self.ops.replace_contents(change, self.opener(), |error| error.to_string());
+        assert_eq!(refused, Err("it was refused".to_owned()));
+    }
+
+    fn opener(&self) -> Opener {
         let pool = self.pool.clone();
-        self.ops.replace_contents(change, Box::new(move || Ok((pool.file_system("tank")?, false))), |error| error).unwrap();
+        Box::new(move || Ok((pool.file_system("tank")?, true)))
     }
 
     fn end(self) {
@@ -118,11 +137,38 @@ fn what_is_forgotten_while_contents_are_replaced_is_forgotten() {
     played.end();
 }
 
-/// The kernel, as it waits for a page before it takes a message: a pipe that is full.
-fn waiting_kernel() -> (PipeReader, Notifier) {
+/// Files that were removed while open were freed before contents were replaced: they were gone although the rollback was refused then, or was but an upgrade.
+/// And what other contents have of such files was freed at the next mount only.
+#[test]
+fn files_removed_while_open_outlive_a_replacement_of_contents() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("open");
+    played.write(node, 0, b"kept");
+    played.ops.unlink(&CX, ROOT_NODE, b"open").unwrap();
+    let check = |when: &str| {
+        let mut bytes = [0; 10];
+        assert_eq!(played.ops.read(&CX, &fuse::Read { node, handle: 0, offset: 0, flags: 0 }, &mut bytes), Ok(4), "{when}");
+        assert_eq!(&bytes[..4], b"kept", "{when}");
+        assert_eq!(played.ops.filesystem().unwrap().left_behind().unwrap(), [node], "{when}");
+    };
+    check("before");
+    played.refuse(|| ());
+    check("it was refused");
+    played.snapshot("s");
+    played.roll_back("s", || ());
+    check("it comes back without a name");
+    played.ops.forget(node, 1);
+    assert_eq!(played.ops.filesystem().unwrap().left_behind().unwrap(), [0; 0], "it is closed");
+    played.roll_back("s", || ());
+    assert!(comes(|| played.ops.filesystem().unwrap().left_behind().unwrap().is_empty()), "nobody has it open");
+    played.end();
+}
+
+/// The kernel, as it waits for a page before it takes a message: a pipe that is full, but for so many bytes.
+fn waiting_kernel(room: usize) -> (PipeReader, Notifier) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let bytes = rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
-    writer.write_all(&vec![0; bytes]).unwrap();
+    writer.write_all(&vec![0; bytes - room]).unwrap();
     (reader, Notifier::into(writer.into()))
 }
 
@@ -151,7 +197,7 @@ fn contents_are_replaced_while_the_kernel_writes_back() {
         let node = played.make("file");
         played.write(node, MIB, &[7; 4096]);
         played.snapshot("s");
-        let (mut reader, notifier) = waiting_kernel();
+        let (mut reader, notifier) = waiting_kernel(0);
         played.ops.set_notifier(notifier);
         thread::scope(|scope| {
             let (tell, told) = channel();
@@ -201,6 +247,73 @@ fn the_kernel_forgets_the_contents_of_a_file_whose_change_failed() {
     let mode = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE).cast_unsigned();
     played.ops.fallocate(&CX, directory, &Fallocate { handle: 0, offset: 0, length: MIB, mode }).unwrap_err();
     assert_eq!(told(), [directory, 0]);
+    // A long file is cut off in steps: where that ended the kernel does not know.
+    played.ops.setattr(&CX, directory, &SetAttr { size: Some(MIB), ..SetAttr::default() }).map(|_| ()).unwrap_err();
+    assert_eq!(told(), [directory, 0]);
+    played.ops.open(&CX, directory, (libc::O_WRONLY | libc::O_TRUNC).cast_unsigned(), false).map(|_| ()).unwrap_err();
+    assert_eq!(told(), [directory, 0]);
+    played.end();
+}
+
+/// A page of mapped memory that the kernel wrote back while a program emptied the file, or cut it off, made it long again, with what had been in it.
+#[test]
+fn mapped_memory_makes_no_file_longer() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("file");
+    let write_back = |offset: u64| {
+        let write = fuse::Write { node, handle: 0, offset, flags: 0, write_flags: WriteFlags::CACHE };
+        assert_eq!(played.ops.write(&CX, &write, &[9; 4096]), Ok(4096), "at {offset}");
+        played.ops.getattr(&CX, node, None).unwrap().attr.size
+    };
+    played.write(node, 0, &[7; 6000]);
+    assert_eq!([0, 4096, 8192].map(write_back), [6000; 3]);
+    let mut bytes = [0; 8192];
+    assert_eq!(played.ops.read(&CX, &fuse::Read { node, handle: 0, offset: 0, flags: 0 }, &mut bytes), Ok(6000));
+    assert!(bytes[..6000].iter().all(|byte| *byte == 9), "what is before the end is written");
+    played.ops.open(&CX, node, (libc::O_RDWR | libc::O_TRUNC).cast_unsigned(), false).unwrap();
+    assert_eq!([0, 4096].map(write_back), [0; 2]);
+    // One that collects writes has those that make the file longer, too.
+    played.ops.init(&agreed(45, InitFlags::WRITEBACK_CACHE));
+    assert_eq!(write_back(4096), 8192);
+    played.end();
+}
+
+/// A listing that failed in the middle was answered with the error alone: of the files before that the kernel never heard, and they counted as known to it
+/// as long as the mount lasted.
+#[test]
+fn a_listing_that_fails_is_answered_up_to_there() {
+    let played = Played::new(OpsOptions::default());
+    for number in 0..200 {
+        let node = played.make(&format!("{number}"));
+        played.ops.forget(node, 1);
+    }
+    let filesystem = played.ops.filesystem().unwrap();
+    {
+        let member = Membership::single(filesystem.objset().clone());
+        let tx = OpenTx::assign(&member, MIB).unwrap();
+        Zap::open(filesystem.objset(), filesystem.root()).unwrap().add(&tx, "no/name", Integers::U64(&[2])).unwrap();
+    }
+    let list = |from: u64, out: &mut [u8]| {
+        let mut writer = DirectoryPlusWriter::new(out);
+        played.ops.readdirplus(&CX, ROOT_NODE, 0, from, &mut writer).map(|()| writer.len())
+    };
+    let mut out = vec![0; 1 << 20];
+    let used = list(0, &mut out[..]).unwrap();
+    // Each entry: what a lookup answers, which begins with the node; the number, the cookie, the length of the name, the kind, the name.
+    let (mut at, mut next) = (0, 0);
+    while at < used {
+        let word = |from: usize| u64::from_ne_bytes(out[at + from..at + from + 8].try_into().unwrap());
+        let name_bytes = u32::from_ne_bytes(out[at + 144..at + 148].try_into().unwrap()) as usize;
+        if word(0) != 0 {
+            played.ops.forget(word(0), 1);
+        }
+        next = word(136);
+        at += (152 + name_bytes).next_multiple_of(8);
+    }
+    assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
+    assert_eq!(list(next, &mut out[..]), Err(Errno::EIO));
+    assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
+    drop(filesystem);
     played.end();
 }
 
@@ -252,8 +365,8 @@ impl Snapshots for Source {
         open().map_err(|error: tarnfs::Error| daemon::errno(error.kind()))
     }
 
-    fn make(&self, _: &Caller, _: &str) -> Result<()> {
-        Err(Errno::ENOSYS)
+    fn make(&self, _: &Caller, name: &str) -> Result<()> {
+        self.pool.take_snapshots(vec![format!("tank@{name}")]).map_err(|error| daemon::errno(error.kind()))
     }
 
     fn rename(&self, _: &Caller, _: &str, _: &str) -> Result<()> {
@@ -283,6 +396,51 @@ impl Played {
     fn grow_idle(&self) {
         (0..31).for_each(|_| self.ops.tidy());
     }
+}
+
+/// A call about a file of a snapshot, or about `.zfs`, that needs the dataset as well went around the gate: it was at work in contents that were about to
+/// go, or found none.
+#[test]
+fn calls_from_outside_wait_at_the_gate_too() {
+    let (played, snapshots) = Played::with_snapshots(None, Arc::default());
+    let file = played.make("file");
+    played.write(file, 0, &[7; 4096]);
+    played.snapshot("s");
+    let root = played.ops.lookup(&CX, snapshots, b"s").unwrap().node;
+    let source = played.ops.lookup(&CX, root, b"file").unwrap().node;
+    let control = played.ops.lookup(&CX, ROOT_NODE, b".zfs").unwrap().node;
+    let range = CopyRange { handle_in: 0, offset_in: 0, node_out: file, handle_out: 0, offset_out: MIB, length: 4096, flags: 0 };
+    let copy = |ops: &Ops, node: u64| ops.copy_file_range(&CX, node, &range).map(|copied| assert_eq!(copied, 4096));
+    let above = |ops: &Ops, node: u64| ops.lookup(&CX, node, b"..").map(|entry| assert_eq!(entry.node, ROOT_NODE));
+    let room = |ops: &Ops, node: u64| ops.statfs(&CX, node).map(|_| ());
+    let list = |ops: &Ops, node: u64| ops.readdir(&CX, node, 0, 0, &mut DirectoryWriter::new(&mut [0; 1024]));
+    let calls: [(&str, u64, Call<'_>); 4] = [("copy", source, &copy), ("what is above", control, &above), ("room", control, &room), ("list", control, &list)];
+    for (what, node, call) in calls {
+        thread::scope(|scope| {
+            let ops = &played.ops;
+            let mut calling = None;
+            played.refuse(|| {
+                let (tell, told) = channel();
+                let waiting = scope.spawn(move || {
+                    tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+                    call(ops, node)
+                });
+                let thread = told.recv().unwrap();
+                assert!(comes(|| waiting.is_finished() || sleeps(thread)), "{what}");
+                calling = Some(waiting);
+            });
+            assert_eq!(calling.map(|calling| calling.join().unwrap()), Some(Ok(())), "{what}");
+        });
+    }
+    // One that makes a snapshot needs nothing of the dataset afterwards, though all changes are to be safe at once.
+    played.ops.set_options(OpsOptions { sync: SyncPolicy::Always, announce_opens: true, ..OpsOptions::default() });
+    let mut made = None;
+    played.refuse(|| made = Some(played.ops.mkdir(&CX, snapshots, b"made", 0o755, 0).map(|entry| entry.node)));
+    let made = made.unwrap().unwrap();
+    for node in [root, source, made] {
+        played.ops.forget(node, 1);
+    }
+    played.end();
 }
 
 /// A handle of a file in a snapshot led to the file in another one, which had got the slot of the first.
@@ -318,6 +476,34 @@ fn a_handle_into_one_snapshot_does_not_lead_into_another() {
     let (same_root, same) = enter("a");
     assert_eq!((same_root.generation, same.generation, same.node), (root.generation, file.generation, file.node));
     forget(&[same_root.node, same.node]);
+    played.end();
+}
+
+/// To forget a name the kernel locks the directory, and a call in `.zfs/snapshot` may have that lock and wait for a device. No administrative verb was done
+/// meanwhile, as the one that closed a snapshot or gave it another name waited in its turn.
+#[test]
+fn a_snapshot_is_closed_though_the_kernel_has_its_directory_locked() {
+    // What has no room in the pipe is written at once, when there is, and does not keep out what is shorter.
+    const ROOM: usize = 64;
+    let (played, _) = Played::with_snapshots(None, Arc::default());
+    let name = "s".repeat(100);
+    for renamed in [false, true] {
+        let (mut reader, notifier) = waiting_kernel(ROOM);
+        played.ops.set_notifier(notifier);
+        thread::scope(|scope| {
+            let (ops, name) = (&played.ops, &name);
+            let closing = scope.spawn(move || if renamed { ops.snapshot_renamed(name, "other") } else { ops.close_snapshot(name) });
+            let was_closed = comes(|| closing.is_finished());
+            reader.read_exact(&mut [0; 4096 - ROOM]).unwrap();
+            let (mut told, mut message) = (Vec::new(), [0; 256]);
+            while !told.ends_with(b"s\0") {
+                let bytes = reader.read(&mut message).unwrap();
+                told.extend_from_slice(&message[..bytes]);
+            }
+            assert!(was_closed, "renamed: {renamed}");
+            assert!(told.windows(name.len()).any(|part| part == name.as_bytes()), "renamed: {renamed}");
+        });
+    }
     played.end();
 }
 

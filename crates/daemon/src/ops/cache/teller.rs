@@ -22,6 +22,8 @@ pub(in crate::ops) enum Forget {
     All,
     /// Attributes and contents of a file.
     Contents(u64),
+    /// A name in a directory. The kernel locks the directory for that, which may have to wait for a call in it.
+    Name(u64, Vec<u8>),
 }
 
 /// The teller of one mount.
@@ -113,6 +115,12 @@ impl Mount {
             Forget::One(node) => (vec![node], ATTRIBUTES_ONLY),
             Forget::All => ((self.nodes)(), ATTRIBUTES_ONLY),
             Forget::Contents(node) => (vec![node], 0),
+            Forget::Name(directory, name) => {
+                if let Err(error) = self.notifier.inval_entry(directory, &name) {
+                    tracing::debug!(directory, %error, "the kernel was not told which name to forget");
+                }
+                return;
+            }
         };
         for node in whose {
             if let Err(error) = self.notifier.inval_inode(node, offset, 0) {

@@ -66,7 +66,10 @@ impl Ops {
 
     pub(in crate::ops) fn look_up_control(&self, parent: Node, name: &[u8]) -> Result<Entry> {
         match (parent, name) {
-            (Node::Control, b"..") => self.look_up(Node::Root, b"."),
+            (Node::Control, b"..") => {
+                let _inside = self.enter(ROOT_NODE);
+                self.look_up(Node::Root, b".")
+            }
             (Node::Control, b".") | (Node::Snapshots, b"..") => Ok(self.control_entry()),
             (Node::Control, SNAPSHOT_NAME) | (Node::Snapshots, b".") => {
                 let attributes = self.control_attributes(Node::Snapshots)?;
@@ -89,7 +92,11 @@ impl Ops {
     /// The entries from a cookie on, or as many of them as are asked for at a time.
     pub(in crate::ops) fn control_list(&self, node: Node, offset: u64) -> Result<Vec<ControlEntry>> {
         let (inode, parent) = match node {
-            Node::Control => (SHOWN_CONTROL, self.filesystem()?.root()),
+            Node::Control => {
+                let _inside = self.enter(ROOT_NODE);
+                let root = self.filesystem()?.root();
+                (SHOWN_CONTROL, root)
+            }
             _ => (SHOWN_SNAPSHOTS, SHOWN_CONTROL),
         };
         let mut all = vec![(inode, b".".to_vec()), (parent, b"..".to_vec())];

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //! They are extended attributes with two fixed names, in the form in which Linux passes them. The kernel obeys them; what is left
-//! to do here is to keep list and mode in step: a list that is set decides the mode; a list that says no more than the mode is not
+//! to do here is to keep list and mode in step: a list that is set decides the mode, and is there before it; a list that says no more than the mode is not
 //! stored; a change of the mode changes the list; and a new file begins with the default list of its directory, in place of
 //! the caller's umask. The NFSv4 list that every file has on disk stays as it is: OpenZFS does not touch it either.
 //!
@@ -199,20 +199,21 @@ impl FileSystem {
         }
         let list = list.map(List::decode).transpose()?;
         let _xattrs = inode.xattrs.write();
-        let mut stored = list.as_ref();
-        if kind == AclKind::Access
-            && let Some(list) = &list
-        {
-            let mode = list.mode();
-            self.set_permissions(&inode, mode.bits, kill_set_group_id)?;
-            stored = stored.filter(|_| !mode.says_all);
-        }
-        match stored {
-            Some(list) => self.put_xattr(&inode, kind.name(), &list.encode(), XattrMode::Any),
-            None => match self.take_xattr(&inode, kind.name()) {
-                Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
-                other => other,
-            },
+        let mode = list.as_ref().filter(|_| kind == AclKind::Access).map(List::mode);
+        let set_mode = || mode.as_ref().map_or(Ok(()), |mode| self.set_permissions(&inode, mode.bits, kill_set_group_id));
+        match &list {
+            Some(list) if mode.as_ref().is_none_or(|mode| !mode.says_all) => {
+                // The group's bits of the mode are the list's mask: where the list is missing, the group would have them.
+                self.put_xattr(&inode, kind.name(), &list.encode(), XattrMode::Any)?;
+                set_mode()
+            }
+            _ => {
+                set_mode()?;
+                match self.take_xattr(&inode, kind.name()) {
+                    Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
+                    other => other,
+                }
+            }
         }
     }
 

@@ -133,7 +133,9 @@ impl FileSystem {
             Some(directory) => {
                 // What the file has instead, a value in its list or a mode, must not be missing where this is in the log, among the names.
                 self.log.bring_forward(inode.object);
-                self.unlink(directory.object, name)
+                self.unlink(directory.object, name)?;
+                let tx = OpenTx::assign_freeing(&self.membership)?;
+                inode.edit(&tx).set(&[(Attribute::ChangeTime, &self.now().to_bytes())])
             }
             None => Ok(()),
         }

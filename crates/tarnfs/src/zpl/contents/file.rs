@@ -40,7 +40,8 @@ pub enum WriteMode {
     /// ([`FileSystem::setattr`](crate::FileSystem::setattr)), and what it was allowed to take must not be refused for what was changed since.
     Collected(u64),
     /// To this offset, some time after a program wrote it into memory that is mapped: as [`WriteMode::At`], but it is not refused for what was
-    /// changed since: nobody would be told, and the page would be lost.
+    /// changed since: nobody would be told, and the page would be lost. It makes no file longer: memory behind the end cannot be written, so bytes that would be
+    /// there were cut off meanwhile.
     Mapped(u64),
 }
 
@@ -140,6 +141,13 @@ impl Contents<'_> {
             (look.word(Attribute::Size)?, look.word(Attribute::Flags)?)
         };
         let offset = if mode == WriteMode::Append { size } else { guess };
+        let data = match mode {
+            WriteMode::Mapped(_) => &data[..data.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX))],
+            WriteMode::At(_) | WriteMode::Append | WriteMode::Collected(_) => data,
+        };
+        if data.is_empty() {
+            return Ok(offset);
+        }
         let end = offset.saturating_add(data.len() as u64);
         if end > SIZE_MAX {
             bail!(TooBig, "a file of {end} bytes is larger than {SIZE_MAX}");

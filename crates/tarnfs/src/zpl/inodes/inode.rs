@@ -209,7 +209,7 @@ impl Drop for InodeRef<'_> {
 }
 
 impl InodeRef<'_> {
-    /// Ends the reference without freeing a file that has no links: that is left to the next mount.
+    /// Ends the reference without freeing a file that has no links: it stays in the delete queue.
     pub(in crate::zpl) fn leave(mut self) {
         self.leaves = true;
         if let Some(inode) = self.fs.inodes.table.release(self.inode.object, 1) {
@@ -230,7 +230,7 @@ pub struct Told {
     pub inode: InodeNumber,
     /// How often.
     pub count: u64,
-    /// Which file of that number; `None`: it has no name any more.
+    /// Which file of that number; `None`: it cannot be read.
     pub generation: Option<u64>,
 }
 
@@ -317,30 +317,37 @@ impl FileSystem {
 
     /// Lets go of all inodes, as at an unmount: files that were removed while open are freed. Stops when a new user comes.
     pub fn release_all(&self) {
+        self.let_go_of_all(|inode| self.released(inode));
+    }
+
+    /// As [`FileSystem::release_all`], but files that were removed while open stay in the delete queue.
+    pub(super) fn leave_all(&self) {
+        self.let_go_of_all(|inode| self.inodes.table.left(inode));
+    }
+
+    fn let_go_of_all(&self, released: impl Fn(&Inode)) {
         for object in self.inodes.table.all() {
             let _entered = self.enter();
             match self.inodes.release_unless_used(object) {
                 ControlFlow::Break(()) => return,
-                ControlFlow::Continue(released) => released.iter().for_each(|inode| self.released(inode)),
+                ControlFlow::Continue(last) => last.iter().for_each(|inode| released(inode)),
             }
         }
     }
 
     /// What kernels were told of.
     pub fn told(&self) -> Vec<Told> {
-        let generation = |object| {
-            let inode = self.inode_even_unlinked(object).ok()?;
-            let stat = inode.stat().ok()?;
-            (stat.links > 0).then_some(stat.generation)
-        };
+        let generation = |object| self.inode_even_unlinked(object).and_then(|inode| inode.stat()).map(|stat| stat.generation).ok();
         self.inodes.table.references().into_iter().map(|(inode, count)| Told { inode, count, generation: generation(inode) }).collect()
     }
 
     /// What a kernel was told of passes on to other contents of the dataset: counts an inode as told `count` times, if it is the file of this
-    /// generation. `false`: it is not.
+    /// generation, with a name or without. `false`: it is not.
     pub fn take_over(&self, inode: InodeNumber, generation: u64, count: u64) -> bool {
-        let Ok(found) = self.inode(inode) else { return false };
+        let Ok(found) = self.inode_even_unlinked(inode) else { return false };
         if found.stat().map_or(true, |stat| stat.generation != generation) {
+            // If it has no name it is freed with all that are left so: calls wait here.
+            found.leave();
             return false;
         }
         (0..count).for_each(|_| InodeTable::refer(&found.inode));

@@ -30,14 +30,18 @@ impl Users {
 }
 
 /// A mount, as long as it lives. With the last one all inodes go that kernels were told of.
-pub struct MountUse(Arc<FileSystem>);
+pub struct MountUse {
+    fs: Arc<FileSystem>,
+    /// Another use goes on with the files.
+    leaves: bool,
+}
 
 /// A transaction of a program.
 pub(in crate::zpl) struct TransactionUse(Arc<FileSystem>);
 
 impl std::fmt::Debug for MountUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a mount of {:?}", self.0)
+        write!(f, "a mount of {:?}", self.fs)
     }
 }
 
@@ -45,7 +49,12 @@ impl MountUse {
     /// A kernel is about to be told of inodes.
     pub(in crate::zpl) fn begin(fs: &Arc<FileSystem>) -> Self {
         fs.inodes.use_mounted();
-        MountUse(fs.clone())
+        MountUse { fs: fs.clone(), leaves: false }
+    }
+
+    /// Ends it, and frees no file that was removed while open: another use goes on with them ([`FileSystem::take_over`]), or they stay in the delete queue.
+    pub fn leave(mut self) {
+        self.leaves = true;
     }
 }
 
@@ -58,8 +67,8 @@ impl TransactionUse {
 
 impl Drop for MountUse {
     fn drop(&mut self) {
-        if self.0.inodes.mount_ended() {
-            self.0.release_all();
+        if self.fs.inodes.mount_ended() {
+            if self.leaves { self.fs.leave_all() } else { self.fs.release_all() }
         }
     }
 }

@@ -80,7 +80,12 @@ impl FileSystem {
         let new = NewNode { salt, ..NewNode::inherit(&self.files, &directory, mode, device, credentials)? };
         self.check_quota_to_own(Some(new.uid.into()), Some(new.gid.into()), Some(new.project))?;
         let inode = self.make_entry(&directory, name, &new, target, &lists)?;
-        self.put_new_lists_aside(&inode, &lists)?;
+        if let Err(error) = self.put_new_lists_aside(&inode, &lists) {
+            if let Err(failure) = self.take_back(&directory, name, &inode) {
+                tracing::warn!("{}: inode {} was made without its access control list, so check its mode: {failure}", self.objset.name(), inode.object);
+            }
+            return Err(error);
+        }
         let stat = inode.stat()?;
         inode.give_to_kernel();
         Ok(stat)
@@ -114,6 +119,14 @@ impl FileSystem {
         self.log_new_lists(&tx, &inode, lists)?;
         drop(tx);
         Ok(inode)
+    }
+
+    /// Removes a file that was just made and could not get its lists: without them its group would have what their mask allows. The caller holds the lock of
+    /// the names since it was made.
+    fn take_back(&self, directory: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
+        let tx = OpenTx::assign_freeing(&self.membership)?;
+        let gone = self.entries().remove_name(&tx, directory, name, inode)?;
+        self.log(&tx, Done::Removed { directory, name, inode, gone })
     }
 
     /// Makes a file without a name. The inode is counted as known to the kernel.

@@ -129,7 +129,8 @@ impl FileSystem {
     }
 
     /// Files without a name that a crash left: to be asked once, before the mount is used, and given to
-    /// [`FileSystem::free_left_behind`]. Nobody can open them any more, so that may be done beside other work.
+    /// [`FileSystem::free_left_behind`], but for those that somebody has open ([`FileSystem::known_inodes`]). Nobody can open the others any more, so that
+    /// may be done beside other work.
     ///
     /// # Errors
     /// The queue cannot be read.

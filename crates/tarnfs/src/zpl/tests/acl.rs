@@ -20,7 +20,7 @@ use crate::zpl::{AclKind, AclType, Credentials, FileSystem, InodeNumber, MountOp
 const NOBODY: u32 = u32::MAX;
 
 /// A list in the form in which Linux passes it.
-fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+pub(super) fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
         bytes.extend_from_slice(&tag.to_le_bytes());
@@ -31,7 +31,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 }
 
 /// `u::rwx,u:1000:rw,g::rX,m::MASK,o::-`
-fn with_joe(mask: u16) -> Vec<u8> {
+pub(super) fn with_joe(mask: u16) -> Vec<u8> {
     list(&[(1, 7, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, mask, NOBODY), (0x20, 0, NOBODY)])
 }
 

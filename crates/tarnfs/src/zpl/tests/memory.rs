@@ -109,6 +109,24 @@ fn a_file_that_is_found_while_it_is_made_keeps_its_references() {
     assert_eq!(fs.getattr(found.inode).unwrap().links, 0, "somebody has it open");
 }
 
+/// Backups go by the time of the change, and transactions of programs by the count. Where the attribute had a file of its own, neither said that it was gone.
+#[test]
+fn a_file_whose_attribute_is_removed_was_changed() {
+    for xattr_in_attributes in [true, false] {
+        let (_rig, fs) = new();
+        fs.set_options(MountOptions { xattr_in_attributes, ..fs.options() });
+        let inode = file(&fs, "a").inode;
+        fs.setxattr(inode, b"user.a", b"value", XattrMode::Any).unwrap();
+        let long_ago = Time { seconds: 77, nanoseconds: 0 };
+        fs.setattr(inode, &SetAttributes { change_time: Some(long_ago), ..SetAttributes::default() }, &root()).unwrap();
+        let changed_at = || fs.inode(inode).unwrap().changed_at.load(Ordering::Acquire);
+        let before = changed_at();
+        fs.removexattr(inode, b"user.a").unwrap();
+        assert_ne!(fs.getattr(inode).unwrap().change_time, long_ago, "{xattr_in_attributes}");
+        assert!(changed_at() > before, "{xattr_in_attributes}");
+    }
+}
+
 /// What is not in the file's object outlives the inode in memory.
 #[test]
 fn changes_are_known_and_times_owed_although_the_inode_was_given_up() {

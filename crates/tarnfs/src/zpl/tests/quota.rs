@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::zpl::{CloneRange, InodeNumber, OwnerKind, QuotaOf, SetAttributes, WriteMode, space_used_by};
+use super::acl;
+use crate::zpl::{AclKind, AclType, CloneRange, InodeNumber, MountOptions, OwnerKind, QuotaOf, SetAttributes, WriteMode, space_used_by};
 use crate::{CreateOptions, Credentials, Error, ErrorKind, FileSystem, Pool, VdevPaths};
 use engine::dsl::{PropertyChange, PropertyValue};
 use ondisk::znode;
@@ -86,6 +87,50 @@ fn who_has_reached_a_quota_writes_no_more() {
     rig.fs.set_quota(OwnerKind::User, QuotaOf::Bytes, 1000, 0).unwrap();
     rig.sync();
     rig.fill(joes, 5 * MIB).unwrap();
+}
+
+/// The mode was that of a list which could not be stored then: the group had what the list's mask allowed to one user.
+#[test]
+fn a_list_that_cannot_be_stored_changes_no_mode() {
+    let rig = Rig::new();
+    rig.fs.set_options(MountOptions { acl_type: AclType::Posix, xattr_in_attributes: false, ..rig.fs.options() });
+    let joes = rig.file(rig.fs.root(), "joe", &JOE).unwrap();
+    rig.fs.set_quota(OwnerKind::User, QuotaOf::Objects, 1000, 1).unwrap();
+    rig.sync();
+    refused(rig.fs.set_posix_acl(joes, AclKind::Access, Some(&acl::with_joe(7)), false));
+    assert_eq!(rig.fs.getattr(joes).unwrap().mode & 0o7777, 0o644);
+    assert_eq!(rig.fs.getxattr_if_any(joes, AclKind::Access.name()).unwrap(), None);
+    // One that the mode says as well is not stored.
+    let plain = acl::list(&[(1, 6, u32::MAX), (4, 0, u32::MAX), (0x20, 0, u32::MAX)]);
+    rig.fs.set_posix_acl(joes, AclKind::Access, Some(&plain), false).unwrap();
+    assert_eq!(rig.fs.getattr(joes).unwrap().mode & 0o7777, 0o600);
+}
+
+/// A file whose list could not be stored was there all the same, and its group had what the list's mask allows. In which step the room ends depends on the
+/// quota: so there are several.
+#[test]
+fn a_file_that_cannot_get_its_list_is_not_made() {
+    const NOBODY: u32 = u32::MAX;
+    let users = (0..8000).map(|user| (2, 6, user));
+    let entries: Vec<_> = [(1, 7, NOBODY)].into_iter().chain(users).chain([(4, 5, NOBODY), (0x10, 7, NOBODY), (0x20, 0, NOBODY)]).collect();
+    let default = acl::list(&entries);
+    let mut rig = Rig::new();
+    for round in 0..8_u64 {
+        let name = format!("quotas/{round}");
+        let quota = PropertyValue::Number(2 * MIB + ((round * 24) << 10));
+        rig.pool.create_file_system(&name, vec![("quota".to_owned(), PropertyChange::Set(quota))]).unwrap();
+        rig.fs = rig.pool.file_system(&name).unwrap();
+        rig.fs.set_options(MountOptions { acl_type: AclType::Posix, ..rig.fs.options() });
+        let root = rig.fs.root();
+        rig.fs.set_posix_acl(root, AclKind::Default, Some(&default), false).unwrap();
+        let made = (0..1000).take_while(|number| rig.file(root, &format!("{number}"), &JOE).is_ok()).count();
+        assert!((1..1000).contains(&made), "{name}: {made}");
+        assert_eq!(rig.fs.lookup(root, format!("{made}").as_bytes()).unwrap_err().kind(), ErrorKind::NotFound, "{name}");
+        for number in 0..made {
+            let file = rig.fs.lookup(root, format!("{number}").as_bytes()).unwrap().inode;
+            assert!(rig.fs.getxattr(file, AclKind::Access.name()).unwrap().len() > 60_000, "{name}: {number}");
+        }
+    }
 }
 
 /// A clone of many blocks asked once, and what it took was not known before it was on disk.
