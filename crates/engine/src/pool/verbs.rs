@@ -351,7 +351,7 @@ impl Pool {
 
     /// Errors are forgotten, of one device or of all; what waits to be written is tried again.
     pub fn clear_errors(&self, device: Option<u64>) {
-        maintenance::clear_errors(self.groups().layers(), device);
+        maintenance::clear_errors(self.groups(), device);
         states::begin_to_catch_up(self.groups());
     }
 

@@ -2,5 +2,7 @@
 
 mod group;
 pub(in crate::pool) mod heartbeat;
+#[cfg(test)]
+mod heartbeat_tests;
 mod threads;
 pub(in crate::pool) mod writer;
