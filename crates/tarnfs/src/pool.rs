@@ -18,7 +18,7 @@ use engine::logged::{Volume, VolumeReplay, create_volume_objects};
 use engine::pool::check::{CheckOptions, CheckReport};
 use engine::pool::config::{PoolConfig, VERSION_FEATURES};
 use engine::pool::import::{Candidate, discover, select};
-use engine::pool::{NewPool, OpenOptions};
+use engine::pool::{Import, NewPool, OpenOptions};
 use engine::tunables::Tunables;
 use engine::vdev::{Bias, DraidColumns, NewLeaf, NewTop};
 use engine::zil::{Replayed, Zil};
@@ -236,12 +236,12 @@ impl Pool {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
         let tunables = options.tunables.clone().unwrap_or_default();
-        engine::pool::check_not_in_use(&opened, &*host, &tunables, !options.read_only)?;
+        let claim = engine::pool::check_not_in_use(&opened, &host, &tunables, !options.read_only)?;
         let (opened, rewound) = rewind::choose(opened, &options)?;
         let temporary = options.temporary_name && options.new_name.is_some();
         let forget_log = options.forget_log;
         let open = OpenOptions { forget_log, ..open_options(options.read_only, options.new_name, options.tunables, host) };
-        let engine = engine::pool::Pool::open(&opened, open)?;
+        let engine = engine::pool::Pool::open_imported(&opened, open, Import { claim })?;
         if temporary {
             engine.set_stored_name(&name);
         }

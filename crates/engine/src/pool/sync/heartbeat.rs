@@ -4,7 +4,7 @@
 //! A device that two hosts can reach is no longer safe by a lock of one of them. So with the property `multihost` a host writes,
 //! every second, its newest uberblock again into a slot that no transaction group uses, with a number that counts up. An
 //! import of the pool looks at the newest uberblock, waits for some twenty such seconds, and looks again: if anything changed, the
-//! pool is in use. Then it writes a random number there and waits whether that stays, in case somebody else is importing too.
+//! pool is in use. Then it claims the pool ([`super::claim`]), in case another host is importing it too.
 //!
 //! A host whose heartbeats do not get through for so long that another one could take the pool must not write any more: the pool is
 //! suspended, for good. That is decided by the clock alone, before and after each heartbeat, pass and commit: a device that hangs, or a host that
@@ -24,13 +24,14 @@ use ondisk::label::LABELS;
 use ondisk::uberblock::{Multihost, Uberblock};
 use parking_lot::{Condvar, Mutex};
 
+use super::claim::Claim;
 use super::writer::GroupWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{Host, work_in_background};
+use crate::host::{HostRef, work_in_background};
 use crate::pool::config::pool_config::PoolState;
 use crate::pool::open::import::Candidate;
 use crate::tunables::{Parameter, Tunables};
-use crate::vdev::label::{DeviceLabels, flush_disk, write_heartbeat};
+use crate::vdev::label::{DeviceLabels, write_heartbeat};
 use crate::vdev::{Leaf, TopVdev, key};
 use crate::{bail, error};
 
@@ -40,10 +41,7 @@ const LOOK_NS_MIN: u64 = 1_000_000_000;
 /// With fewer missed intervals than this a host would stop for nothing.
 #[doc(alias = "MMP_MIN_FAIL_INTERVALS")]
 const FAIL_INTERVALS_MIN: u64 = 2;
-/// How often a claim is written and looked for.
-#[doc(alias = "MMP_IMPORT_VERIFY_ITERS")]
-const CLAIM_ROUNDS: u32 = 10;
-/// A remote host stops after its missed intervals; we wait for this many times as long.
+/// A host stops after its missed intervals; another one waits for this many times as long.
 #[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
 const SAFETY_FACTOR: u64 = 2;
 /// A host that is silent for longer is not waited for: the pool must be looked at by hand.
@@ -293,13 +291,13 @@ fn look_ns(multihost: &Multihost, tunables: &Tunables) -> u64 {
     }
 }
 
-fn device_ashift(device: &crate::pool::open::import::FoundDevice) -> u32 {
+pub(super) fn device_ashift(device: &crate::pool::open::import::FoundDevice) -> u32 {
     let ashift = device.config.nvlist("vdev_tree").and_then(|tree| tree.u64(key::ASHIFT)).unwrap_or(9);
     u32::try_from(ashift).unwrap_or(9)
 }
 
 /// The newest uberblock that is on the devices now.
-fn newest(candidate: &Candidate) -> Option<Uberblock> {
+pub(super) fn newest(candidate: &Candidate) -> Option<Uberblock> {
     let all = candidate.devices.iter().flat_map(|device| {
         let found = DeviceLabels::read(&*device.disk).uberblocks(device_ashift(device));
         found.into_iter().map(|found| found.uberblock)
@@ -307,7 +305,7 @@ fn newest(candidate: &Candidate) -> Option<Uberblock> {
     all.max_by(Uberblock::compare_age)
 }
 
-fn in_use(candidate: &Candidate) -> Error {
+pub(super) fn in_use(candidate: &Candidate) -> Error {
     let config = &candidate.config;
     Error::new(
         ErrorKind::InUseElsewhere,
@@ -316,19 +314,23 @@ fn in_use(candidate: &Candidate) -> Error {
 }
 
 /// Makes sure that no other host uses the pool; that takes some twenty seconds, if it is needed at all. With `claim`, which
-/// writes, makes sure too that no other host is doing the same.
+/// writes, makes sure too that no other host is doing the same: what this returns is to be kept until the pool is open ([`Claim`]).
 ///
 /// # Errors
 /// `InUseElsewhere`; `Denied`: this host has no id.
 #[doc(alias = "spa_activity_check")]
-pub fn check_not_in_use(candidate: &Candidate, host: &dyn Host, tunables: &Tunables, claim: bool) -> Result<()> {
+pub fn check_not_in_use(candidate: &Candidate, host: &HostRef, tunables: &Tunables, claim: bool) -> Result<Option<Claim>> {
     if !needs_look(candidate, host.host_id()) {
-        return Ok(());
+        return Ok(None);
     }
     if host.host_id() == 0 {
         bail!(Denied, "pool has the multihost property on and the system's hostid is not set. Set a unique hostid with the zgenhostid(8) command");
     }
     let first = newest(candidate).ok_or_else(|| in_use(candidate))?;
+    // What is to be opened was found before, and the pool has gone on since.
+    if first.compare_age(candidate.uberblock()).is_gt() {
+        return Err(in_use(candidate));
+    }
     let multihost = first.multihost.unwrap_or_default();
     let look = look_ns(&multihost, tunables);
     if look > LOOK_NS_MAX {
@@ -339,6 +341,7 @@ pub fn check_not_in_use(candidate: &Candidate, host: &dyn Host, tunables: &Tunab
             look / 1_000_000_000
         );
     }
+    let limit = look / SAFETY_FACTOR;
     // A quarter more or less, so that two hosts that start together do not end together.
     let look = look + host.random() % (look / 4).max(1);
     tracing::info!("pool {}: watching for another host, {} s", candidate.config.name, look / 1_000_000_000);
@@ -350,42 +353,10 @@ pub fn check_not_in_use(candidate: &Candidate, host: &dyn Host, tunables: &Tunab
         }
     }
     if claim && let (Some(interval), Some(_)) = (multihost.interval_ms(), multihost.sequence()) {
-        return claim_pool(candidate, host, &first, interval);
+        let interval_ns = u64::from(interval) * NS_PER_MS;
+        return Claim::make(candidate, host, first, Duration::from_nanos(interval_ns), limit.max(FAIL_INTERVALS_MIN * interval_ns));
     }
-    Ok(())
-}
-
-/// Writes random numbers until it is clear that nobody else does.
-fn claim_pool(candidate: &Candidate, host: &dyn Host, first: &Uberblock, interval_ms: u32) -> Result<()> {
-    let original = first.multihost.unwrap_or_default();
-    let base = original.sequence().filter(|sequence| *sequence < u16::MAX).unwrap_or(0);
-    let write = |uberblock: &Uberblock| {
-        let mut result = Err(error!(NoDevice, "pool {}: no device can be written", candidate.config.name));
-        for device in &candidate.devices {
-            let written = write_heartbeat(&*device.disk, device_ashift(device), uberblock, None).and_then(|()| flush_disk(&*device.disk));
-            if written.is_ok() || result.is_err() {
-                result = written;
-            }
-        }
-        result
-    };
-    let mut outcome = Ok(());
-    for _ in 0..CLAIM_ROUNDS {
-        let sequence = base + 1 + (host.random() % u64::from(u16::MAX - base)) as u16;
-        let config = original.config & !(0xffff << 32) | u64::from(sequence) << 32;
-        let mine = Uberblock { multihost: Some(Multihost { config, ..original }), ..first.clone() };
-        outcome = write(&mine);
-        host.sleep(Duration::from_millis(interval_ms.into()));
-        if outcome.is_ok() && newest(candidate).as_ref() != Some(&mine) {
-            outcome = Err(in_use(candidate));
-        }
-        if outcome.is_err() {
-            break;
-        }
-    }
-    // The number goes back to what it was, so that a host that tries again sees nothing new.
-    let restored = write(first);
-    outcome.and(restored)
+    Ok(None)
 }
 
 #[cfg(test)]

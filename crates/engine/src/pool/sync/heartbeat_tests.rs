@@ -7,8 +7,11 @@ use std::time::Duration;
 use disk::{DiskRef, MemDisk, Request, WatchedDisk};
 use ondisk::label::{END_BYTES, LABELS, Ring, START_BYTES, label_offset};
 
+use super::claim::Claim;
+use crate::error::{ErrorKind, Result};
 use crate::host::{Host, HostRef, RealHost};
-use crate::pool::{NewPool, OpenOptions, Pool};
+use crate::pool::import::{Candidate, discover};
+use crate::pool::{Import, NewPool, OpenOptions, Pool, check_not_in_use};
 use crate::tunables::Tunables;
 use crate::vdev::{FailureMode, NewLeaf, NewTop};
 
@@ -62,9 +65,9 @@ impl Host for TestHost {
     }
 }
 
-/// Ten heartbeats in a second, and some of them may be missed on a busy machine.
-fn fast() -> Tunables {
-    Tunables { multihost_interval_ms: 100, multihost_fail_intervals: 300, ..Tunables::default() }
+/// Ten heartbeats in a second, of which `fails` may be missed on a busy machine. Another host waits for twice as long.
+fn fast(fails: u16) -> Tunables {
+    Tunables { multihost_interval_ms: 100, multihost_fail_intervals: fails, ..Tunables::default() }
 }
 
 fn options(host: HostRef, tunables: Tunables) -> OpenOptions {
@@ -160,7 +163,7 @@ impl Hanging {
 fn while_devices_hang_others_are_written_and_the_clock_counts() {
     let host = TestHost::new(1);
     let ((left_disk, left), (right_disk, right)) = (Hanging::new("left"), Hanging::new("right"));
-    let pool = pool_on(&[left_disk, right_disk], host.clone(), fast());
+    let pool = pool_on(&[left_disk, right_disk], host.clone(), fast(300));
     let left_hangs = left.hang();
     let before = right.beats.load(SeqCst);
     let right_goes_on = wait_until(|| right.beats.load(SeqCst) > before + 3);
@@ -210,4 +213,76 @@ fn a_host_that_another_may_have_followed_writes_nothing_when_it_is_cleared() {
         assert!(pool.sync_all().is_err() && pool.export().is_err(), "only labels: {only_labels}");
         assert_eq!(memory.faults.writes(), before, "only labels: {only_labels}: it was written in the end");
     }
+}
+
+/// A pool that a host had when it died; its disk.
+fn left_behind() -> Arc<MemDisk> {
+    let disk = Arc::new(MemDisk::new("left", SIZE));
+    let pool = pool_on(&[disk.clone()], TestHost::new(7), fast(100));
+    pool.write_group().unwrap();
+    pool.abandon();
+    disk
+}
+
+fn found(disk: &Arc<MemDisk>) -> Candidate {
+    discover(vec![disk.clone()]).pop().unwrap()
+}
+
+/// Looks at what was found, and claims it.
+fn claim(found: &Candidate, host: &HostRef) -> Result<Option<Claim>> {
+    check_not_in_use(found, host, &fast(100), true)
+}
+
+fn is_in_use<T>(result: Result<T>) -> bool {
+    result.err().map(|error| error.kind()) == Some(ErrorKind::InUseElsewhere)
+}
+
+/// The look compared what is on disk with itself: what had been found before was opened, though another host had written groups since.
+#[test]
+fn what_was_found_before_the_pool_went_on_is_not_opened() {
+    let disk = Arc::new(MemDisk::new("older", SIZE));
+    let pool = pool_on(&[disk.clone()], TestHost::new(7), fast(100));
+    pool.write_group().unwrap();
+    let old = found(&disk);
+    (0..2).for_each(|_| pool.write_group().unwrap());
+    pool.abandon();
+    let host: HostRef = TestHost::new(1);
+    assert!(is_in_use(claim(&old, &host)), "two groups would be lost");
+    assert!(claim(&found(&disk), &host).is_ok(), "nobody has it any more");
+}
+
+/// From the claim of a pool until its first heartbeat nothing changed on disk: a host that looked then had it, too.
+#[test]
+fn a_pool_that_is_being_opened_is_in_use() {
+    let disk = left_behind();
+    let before = found(&disk).uberblock().clone();
+    let hosts: [HostRef; 2] = [TestHost::new(1), TestHost::new(2)];
+    let held = claim(&found(&disk), &hosts[0]).unwrap();
+    assert!(held.is_some(), "the host has threads");
+    assert!(is_in_use(claim(&found(&disk), &hosts[1])), "it is being opened");
+    drop(held);
+    assert_eq!(found(&disk).uberblock(), &before, "what was given up leaves nothing");
+    let held = claim(&found(&disk), &hosts[1]).unwrap();
+    let import = Import { claim: held };
+    let pool = Pool::open_imported(&found(&disk), options(hosts[1].clone(), fast(100)), import).unwrap();
+    assert!(is_in_use(claim(&found(&disk), &hosts[0])), "it is open");
+    pool.export().unwrap();
+}
+
+/// A host that stands still while it opens a pool may have been followed by another one.
+#[test]
+fn a_pool_whose_claim_was_lost_is_not_opened() {
+    let disk = left_behind();
+    let host = TestHost::new(1);
+    let (own, other): (HostRef, HostRef) = (host.clone(), TestHost::new(2));
+    let candidate = found(&disk);
+    let held = claim(&candidate, &own).unwrap();
+    host.stand_still();
+    // What was being written then is on disk.
+    RealHost.sleep(Duration::from_millis(200));
+    assert!(claim(&found(&disk), &other).is_ok(), "a claim that was lost is not written any more");
+    let before = disk.faults.writes();
+    let import = Import { claim: held };
+    assert!(is_in_use(Pool::open_imported(&candidate, options(own, fast(100)), import)));
+    assert_eq!(disk.faults.writes(), before, "the other host may have it");
 }
