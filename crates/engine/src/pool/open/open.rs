@@ -66,6 +66,8 @@ pub struct OpenOptions {
 /// What the import of a pool says of it, that no other way of opening one has to say.
 #[derive(Default)]
 pub struct Import {
+    /// The new name is for this import only: on disk the pool keeps its own.
+    pub temporary_name: bool,
     /// By it other hosts see that the pool is being opened.
     pub claim: Option<Claim>,
 }
@@ -198,7 +200,8 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>, i
     let (config_object, stored) = read_config(&mos)?;
     let mut config = PoolConfig::from_nvlist(&stored)?;
     config.version = uberblock.version;
-    config.name = options.new_name.clone().unwrap_or_else(|| candidate.config.name.clone());
+    let (name, stored_name) = names(candidate, &options, &import);
+    (config.name, config.temporary_name) = (stored_name, import.temporary_name.then(|| name.clone()));
     config.state = PoolState::Active;
     config.guid = split.unwrap_or(config.guid);
     config.features_for_read.clone_from(&candidate.config.features_for_read);
@@ -208,7 +211,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>, i
     let meta = Meta::new(mos.clone(), features, config.version, context.clone());
     set_block_features(&context, &meta)?;
     context.io.set_writable(!options.read_only);
-    let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
+    let dsl = Dsl::open(meta, &name, space, options.file_owner)?;
     let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
         Ok(maps) => Some(maps),
         Err(_) if options.read_only => None,
@@ -232,6 +235,14 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>, i
         begin_writing(pool.groups(), &options.host, options.forget_log, import.claim)?;
     }
     Ok(pool)
+}
+
+/// The name that the pool goes by, and the one that it has on disk.
+fn names(candidate: &Candidate, options: &OpenOptions, import: &Import) -> (String, String) {
+    let old = candidate.config.name.clone();
+    let name = options.new_name.clone().unwrap_or_else(|| old.clone());
+    let stored = if import.temporary_name { old } else { name.clone() };
+    (name, stored)
 }
 
 /// What the MOS has of devices that are another pool's is freed with the first group.

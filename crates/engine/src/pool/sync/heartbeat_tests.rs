@@ -263,7 +263,7 @@ fn a_pool_that_is_being_opened_is_in_use() {
     drop(held);
     assert_eq!(found(&disk).uberblock(), &before, "what was given up leaves nothing");
     let held = claim(&found(&disk), &hosts[1]).unwrap();
-    let import = Import { claim: held };
+    let import = Import { claim: held, ..Import::default() };
     let pool = Pool::open_imported(&found(&disk), options(hosts[1].clone(), fast(100)), import).unwrap();
     assert!(is_in_use(claim(&found(&disk), &hosts[0])), "it is open");
     pool.export().unwrap();
@@ -282,7 +282,7 @@ fn a_pool_whose_claim_was_lost_is_not_opened() {
     RealHost.sleep(Duration::from_millis(200));
     assert!(claim(&found(&disk), &other).is_ok(), "a claim that was lost is not written any more");
     let before = disk.faults.writes();
-    let import = Import { claim: held };
+    let import = Import { claim: held, ..Import::default() };
     assert!(is_in_use(Pool::open_imported(&candidate, options(own, fast(100)), import)));
     assert_eq!(disk.faults.writes(), before, "the other host may have it");
 }
