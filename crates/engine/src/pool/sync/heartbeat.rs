@@ -236,6 +236,8 @@ impl GroupWriter {
         tracing::error!("pool {}: suspended: {failure}", self.configuration.name());
         groups.fail(failure.clone());
         self.layers.vdevs.gate().end();
+        // What is free here may not be free any more.
+        self.works.end_all();
         Err(failure)
     }
 }

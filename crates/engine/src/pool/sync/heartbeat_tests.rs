@@ -13,7 +13,8 @@ use crate::host::{Host, HostRef, RealHost};
 use crate::pool::import::{Candidate, discover};
 use crate::pool::{Import, NewPool, OpenOptions, Pool, check_not_in_use};
 use crate::tunables::Tunables;
-use crate::vdev::{FailureMode, NewLeaf, NewTop};
+use crate::vdev::{Class, FailureMode, NewLeaf, NewTop};
+use crate::zio::{BlockDevice, write_range};
 
 const SIZE: u64 = 128 << 20;
 const ASHIFT: u32 = 12;
@@ -117,6 +118,10 @@ fn a_host_that_was_silent_for_too_long_stops() {
         }
         let failure = pool.context.groups.failure().expect("another host may have the pool");
         assert!(failure.message().contains("another host may take the pool"), "{failure}");
+        let top = pool.vdevs.top(0).unwrap();
+        let end = top.asize();
+        let written = write_range(&(top as Arc<dyn BlockDevice>), Class::AsyncWrite, end - 4096, &[&[1; 4096]], 4);
+        assert!(written.is_err(), "a pass that is under way goes on");
         pool.change_config(|config| config.comment = Some("changed again".into()));
         assert!(pool.sync_all().is_err());
         assert!(pool.export().is_err());
