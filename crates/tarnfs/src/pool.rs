@@ -18,7 +18,7 @@ use engine::logged::{Volume, VolumeReplay, create_volume_objects};
 use engine::pool::check::{CheckOptions, CheckReport};
 use engine::pool::config::{PoolConfig, VERSION_FEATURES};
 use engine::pool::import::{Candidate, discover, select};
-use engine::pool::{NewPool, OpenOptions};
+use engine::pool::{Import, NewPool, OpenOptions};
 use engine::tunables::Tunables;
 use engine::vdev::{Bias, DraidColumns, NewLeaf, NewTop};
 use engine::zil::{Replayed, Zil};
@@ -170,24 +170,22 @@ impl Pool {
         let version = options.version.unwrap_or(VERSION_FEATURES);
         let new_root = new_file_system(&options.properties, version, features.contains(&Feature::ProjectQuota));
         let (comment, compatibility) = (options.comment, options.compatibility);
+        let (stored_name, temporary_name) = (name.to_owned(), options.temporary_name);
         let new = NewPool {
-            name: options.temporary_name.clone().unwrap_or_else(|| name.to_owned()),
+            name: temporary_name.clone().unwrap_or_else(|| name.to_owned()),
             vdevs: tops,
             features,
             properties: stored_properties(options.properties),
             fill: Box::new(move |objset, tx| zpl::initialize(objset, tx, &new_root)),
             command: options.command,
             configure: Box::new(move |config: &mut PoolConfig| {
+                (config.name, config.temporary_name) = (stored_name, temporary_name);
                 config.version = version;
                 config.comment = comment.as_deref().map(Into::into);
                 config.compatibility = compatibility.as_deref().map(Into::into);
             }),
         };
-        let engine = engine::pool::Pool::create(new, open_options(false, None, options.tunables, host))?;
-        if options.temporary_name.is_some() {
-            engine.set_stored_name(name);
-        }
-        Ok(Self::wrap(engine))
+        Ok(Self::wrap(engine::pool::Pool::create(new, open_options(false, None, options.tunables, host))?))
     }
 
     /// Adds top-level vdevs, on files or block devices that exist (`zpool add`). `any_ashift`: although their sectors are of another
@@ -236,16 +234,12 @@ impl Pool {
             bail!(Busy, "pool {name} ({guid}) was last used by another system: use force to import it anyway");
         }
         let tunables = options.tunables.clone().unwrap_or_default();
-        engine::pool::check_not_in_use(&opened, &*host, &tunables, !options.read_only)?;
+        let claim = engine::pool::check_not_in_use(&opened, &host, &tunables, !options.read_only)?;
         let (opened, rewound) = rewind::choose(opened, &options)?;
-        let temporary = options.temporary_name && options.new_name.is_some();
+        let import = Import { temporary_name: options.temporary_name && options.new_name.is_some(), claim };
         let forget_log = options.forget_log;
         let open = OpenOptions { forget_log, ..open_options(options.read_only, options.new_name, options.tunables, host) };
-        let engine = engine::pool::Pool::open(&opened, open)?;
-        if temporary {
-            engine.set_stored_name(&name);
-        }
-        let pool = Self::wrap(engine);
+        let pool = Self::wrap(engine::pool::Pool::open_imported(&opened, open, import)?);
         if let Err(error) = pool.replay_logs(forget_log) {
             // Else its threads would go on, and its devices be in use.
             pool.abandon();
@@ -701,8 +695,8 @@ mod tests {
     use super::*;
     use crate::{Credentials, WriteMode};
 
-    /// A host that is slow when a pool begins to be written.
-    struct SlowToBegin;
+    /// A host that is slow when a pool begins to be written, and does something then.
+    struct SlowToBegin(Box<dyn Fn() + Send + Sync>);
 
     impl engine::host::Host for SlowToBegin {
         fn now_ns(&self) -> u64 {
@@ -722,6 +716,7 @@ mod tests {
             // The last of them.
             if name == "heartbeat" {
                 self.sleep(std::time::Duration::from_millis(500));
+                (self.0)();
             }
             spawned
         }
@@ -865,11 +860,35 @@ mod tests {
         pool.abandon();
         let candidate = discover(vec![crashed]).pop().unwrap();
         let options = ImportOptions { force: true, tunables: written_every(20), ..ImportOptions::default() };
-        let (pool, _) = Pool::import_on(candidate, options, Arc::new(SlowToBegin)).unwrap();
+        let (pool, _) = Pool::import_on(candidate, options, Arc::new(SlowToBegin(Box::new(|| ())))).unwrap();
         let fs = pool.file_system("tank").unwrap();
         assert!(fs.lookup(fs.root(), b"promised").is_ok(), "the log was not replayed");
         drop(fs);
         pool.export().unwrap();
+    }
+
+    /// A group ended before it was said that a name was a temporary one: labels and MOS had it, and it stayed after a crash.
+    #[test]
+    fn a_temporary_name_is_never_on_disk() {
+        let disk = Arc::new(disk::MemDisk::new("named", 128 << 20));
+        let seen = Arc::new(Mutex::new(Vec::<String>::new()));
+        let (looked_at, noted) = (disk.clone(), seen.clone());
+        let look = move || {
+            let there: DiskRef = Arc::new(looked_at.snapshot());
+            noted.lock().extend(discover(vec![there]).into_iter().map(|found| found.config.name));
+        };
+        let host: HostRef = Arc::new(SlowToBegin(Box::new(look)));
+        let top = NewTop { leaves: vec![NewLeaf { disk: disk.clone(), path: "/named".into(), whole_disk: false }], ashift: Some(12), ..NewTop::default() };
+        let options = CreateOptions { temporary_name: Some("other".into()), tunables: written_every(20), ..CreateOptions::default() };
+        let pool = Pool::create_on("tank", vec![top], options, host.clone()).unwrap();
+        assert_eq!(pool.name(), "other");
+        pool.export().unwrap();
+        let candidate = discover(vec![disk]).pop().unwrap();
+        let options = ImportOptions { new_name: Some("other".into()), temporary_name: true, tunables: written_every(20), ..ImportOptions::default() };
+        let (pool, _) = Pool::import_on(candidate, options, host).unwrap();
+        assert_eq!(pool.name(), "other");
+        pool.export().unwrap();
+        assert_eq!(*seen.lock(), ["tank", "tank"]);
     }
 
     /// A file is on disk, eight bytes of its second block are written again and synced, and the power goes. Also returns where that block lies.

@@ -6,6 +6,7 @@ use super::checkpoint;
 use super::config::configuration::Configuration;
 use super::config::properties::stored_property;
 use super::layers::Layers;
+use super::sync::writer::GroupWriter;
 use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::SpaceCheck;
@@ -48,8 +49,12 @@ pub(in crate::pool) fn obey_failmode(layers: &Layers) -> Result<()> {
     Ok(())
 }
 
-/// Errors are forgotten, of one device or of all; what waits to be written is tried again.
-pub(in crate::pool) fn clear_errors(layers: &Layers, device: Option<u64>) {
+/// Errors are forgotten, of one device or of all; what waits to be written is tried again, unless something has stopped the pool for good.
+pub(in crate::pool) fn clear_errors(writer: &GroupWriter, device: Option<u64>) {
+    let layers = writer.layers();
+    if writer.check_may_write(layers.context.host.now_ns()).is_err() {
+        return;
+    }
     for top in layers.vdevs.tops() {
         for leaf in top.leaves().iter().filter(|leaf| device.is_none_or(|device| device == leaf.guid())) {
             // What a lone device did not take, nobody has: it is written again, or the pool ends.

@@ -88,14 +88,6 @@ impl Pool {
         self.groups.configuration().name()
     }
 
-    /// The name that the pool goes by is a temporary one: on disk it is called `stored`.
-    pub fn set_stored_name(&self, stored: &str) {
-        self.change_config(|config| {
-            let name = std::mem::replace(&mut config.name, stored.to_owned());
-            config.temporary_name.get_or_insert(name);
-        });
-    }
-
     /// The pool's guid.
     pub fn guid(&self) -> u64 {
         self.config().guid

@@ -24,7 +24,7 @@ use super::removal;
 use super::leaf_work::{self, WorkCommand, WorkKind, WorkProgress};
 use super::rebuild::RebuildProgress;
 use super::scan::{self, ScanProgress, ScrubOf};
-use super::{NewPool, OpenOptions, Pool, check, maintenance};
+use super::{Import, NewPool, OpenOptions, Pool, check, maintenance};
 use crate::arc::NewCacheDevice;
 use crate::dsl::PropertyValue;
 use crate::error::Result;
@@ -45,7 +45,15 @@ impl Pool {
     /// # Errors
     /// A device is missing, a feature is not known, something cannot be read: the error names it.
     pub fn open(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
-        open::open(candidate, options)
+        open::open(candidate, options, Import::default())
+    }
+
+    /// As [`Pool::open`], of a pool that is imported.
+    ///
+    /// # Errors
+    /// As there; or another host may have it by now.
+    pub fn open_imported(candidate: &Candidate, options: OpenOptions, import: Import) -> Result<Arc<Pool>> {
+        open::open(candidate, options, import)
     }
 
     /// Writes everything, says on the labels that nobody has the pool, and stops. Nothing may use the pool afterwards.
@@ -351,7 +359,7 @@ impl Pool {
 
     /// Errors are forgotten, of one device or of all; what waits to be written is tried again.
     pub fn clear_errors(&self, device: Option<u64>) {
-        maintenance::clear_errors(self.groups().layers(), device);
+        maintenance::clear_errors(self.groups(), device);
         states::begin_to_catch_up(self.groups());
     }
 

@@ -308,7 +308,7 @@ impl TxgGroups {
                 self.synced.store(txg, Ordering::Release);
             }
             Err(error) => {
-                state.failed = Some(error);
+                state.failed.get_or_insert(error);
                 self.has_failed.store(true, Ordering::Release);
             }
         }

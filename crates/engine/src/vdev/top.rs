@@ -91,6 +91,17 @@ impl TopVdev {
         self.gate.get().is_some_and(|gate| gate.wait_after(error))
     }
 
+    /// Refuses a write of a pool that another host may have.
+    ///
+    /// # Errors
+    /// It may.
+    pub(crate) fn check_not_ended(&self) -> Result<()> {
+        if self.gate.get().is_some_and(|gate| gate.is_ended()) {
+            bail!(Suspended, "vdev {}: nothing is written any more, as another host may have taken the pool", self.id);
+        }
+        Ok(())
+    }
+
     /// Where things are that were here, of a removed vdev; of one that is being removed, what has been copied so far.
     pub fn map(&self) -> Option<Arc<IndirectMap>> {
         self.map.read().clone()

@@ -191,10 +191,12 @@ impl BlockDevice for TopVdev {
     }
 
     fn write_leaf(&self, leaf: LeafId, class: Class, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.check_not_ended()?;
         self.open_leaf(leaf)?.write(class, offset, buffers)
     }
 
     fn write_leaf_durable(&self, leaf: LeafId, offset: u64, buffers: &[&[u8]]) -> Result<()> {
+        self.check_not_ended()?;
         self.open_leaf(leaf)?.write_durable(offset, buffers)
     }
 

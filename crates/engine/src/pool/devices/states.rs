@@ -313,7 +313,10 @@ pub(in crate::pool) fn reopen(writer: &Arc<GroupWriter>, found: Vec<(u64, DiskRe
         }
         changed = true;
     }
-    layers.vdevs.gate().clear();
+    // Not where another host may have the pool by now.
+    if writer.check_may_write(layers.context.host.now_ns()).is_ok() {
+        layers.vdevs.gate().clear();
+    }
     if layers.is_read_only() {
         return Ok(());
     }

@@ -38,6 +38,7 @@ use crate::pool::layers::Layers;
 use crate::pool::{expansion, leaf_work, rebuild, removal, scan, time_log_sync};
 use crate::pool::shared_blocks::SharedBlocks;
 use crate::pool::space_maps::{FeatureCounts, SpaceMaps, SpaceMapsOptions, VdevSpace};
+use crate::pool::sync::claim::Claim;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::{Parameter, Tunables};
 use crate::txg::{DirtyBytes, Txg, TxgGroups};
@@ -60,6 +61,15 @@ pub struct OpenOptions {
     pub new_name: Option<String>,
     /// What an intent log on a device that is missing holds may be lost (`zpool import -m`).
     pub forget_log: bool,
+}
+
+/// What the import of a pool says of it, that no other way of opening one has to say.
+#[derive(Default)]
+pub struct Import {
+    /// The new name is for this import only: on disk the pool keeps its own.
+    pub temporary_name: bool,
+    /// By it other hosts see that the pool is being opened.
+    pub claim: Option<Claim>,
 }
 
 /// Pool version from which log blocks begin with their link.
@@ -143,9 +153,9 @@ pub(in crate::pool) fn create_packed(mos: &Mos, name: &str, tx: &SyncTx<'_>) -> 
 ///
 /// # Errors
 /// A device is missing, a feature is not known, something cannot be read: the error names it.
-pub(in crate::pool) fn open(candidate: &Candidate, options: OpenOptions) -> Result<Arc<Pool>> {
+pub(in crate::pool) fn open(candidate: &Candidate, options: OpenOptions, import: Import) -> Result<Arc<Pool>> {
     let label_name = candidate.config.name.clone();
-    open_named(candidate, options, None).within(|| format!("pool {label_name}"))
+    open_named(candidate, options, None, import).within(|| format!("pool {label_name}"))
 }
 
 /// Opens what the devices of `candidate`, one side of each mirror, hold, as another pool with this guid.
@@ -153,10 +163,10 @@ pub(in crate::pool) fn open(candidate: &Candidate, options: OpenOptions) -> Resu
 /// # Errors
 /// As for [`open`]; a top-level vdev is no mirror.
 pub(in crate::pool) fn open_split(candidate: &Candidate, options: OpenOptions, guid: u64) -> Result<Arc<Pool>> {
-    open_named(candidate, options, Some(guid))
+    open_named(candidate, options, Some(guid), Import::default())
 }
 
-fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -> Result<Arc<Pool>> {
+fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>, import: Import) -> Result<Arc<Pool>> {
     candidate.config.check_features_for_read()?;
     if candidate.has_moved_since {
         let txg = candidate.uberblock().txg;
@@ -190,7 +200,8 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
     let (config_object, stored) = read_config(&mos)?;
     let mut config = PoolConfig::from_nvlist(&stored)?;
     config.version = uberblock.version;
-    config.name = options.new_name.clone().unwrap_or_else(|| candidate.config.name.clone());
+    let (name, stored_name) = names(candidate, &options, &import);
+    (config.name, config.temporary_name) = (stored_name, import.temporary_name.then(|| name.clone()));
     config.state = PoolState::Active;
     config.guid = split.unwrap_or(config.guid);
     config.features_for_read.clone_from(&candidate.config.features_for_read);
@@ -200,7 +211,7 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
     let meta = Meta::new(mos.clone(), features, config.version, context.clone());
     set_block_features(&context, &meta)?;
     context.io.set_writable(!options.read_only);
-    let dsl = Dsl::open(meta, &config.name, space, options.file_owner)?;
+    let dsl = Dsl::open(meta, &name, space, options.file_owner)?;
     let space_maps = match open_space_maps(&context, &vdevs, &mos, &dsl) {
         Ok(maps) => Some(maps),
         Err(_) if options.read_only => None,
@@ -221,9 +232,17 @@ fn open_named(candidate: &Candidate, options: OpenOptions, split: Option<u64>) -
         forget_sides(pool.groups(), gone)?;
     }
     if !options.read_only {
-        begin_writing(pool.groups(), &options.host, options.forget_log)?;
+        begin_writing(pool.groups(), &options.host, options.forget_log, import.claim)?;
     }
     Ok(pool)
+}
+
+/// The name that the pool goes by, and the one that it has on disk.
+fn names(candidate: &Candidate, options: &OpenOptions, import: &Import) -> (String, String) {
+    let old = candidate.config.name.clone();
+    let name = options.new_name.clone().unwrap_or_else(|| old.clone());
+    let stored = if import.temporary_name { old } else { name.clone() };
+    (name, stored)
 }
 
 /// What the MOS has of devices that are another pool's is freed with the first group.
@@ -243,7 +262,7 @@ fn forget_sides(writer: &Arc<GroupWriter>, gone: Vec<VdevConfig>) -> Result<()> 
     Ok(())
 }
 
-fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) -> Result<()> {
+fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool, import_claim: Option<Claim>) -> Result<()> {
     let layers = writer.layers();
     checkpoint::open(writer)?;
     claim_logs(layers, &writer.uberblock(), forget_log)?;
@@ -253,6 +272,9 @@ fn begin_writing(writer: &Arc<GroupWriter>, host: &HostRef, forget_log: bool) ->
     distributed::open(writer)?;
     scan::open(writer)?;
     leaf_work::open(writer)?;
+    if let Some(import_claim) = import_claim {
+        import_claim.hand_over()?;
+    }
     writer.start_threads();
     leaf_work::resume(writer);
     leaf_work::autotrim::obey(writer)

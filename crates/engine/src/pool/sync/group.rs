@@ -100,6 +100,7 @@ impl GroupWriter {
             if pass > PASSES_MAX {
                 bail!(Corrupt, "txg {txg} does not converge");
             }
+            self.check_may_write(self.layers.context.host.now_ns())?;
             let tx = SyncTx::new(&self.layers.context, txg, pass, &frees);
             self.sync_pass(&tx, &frees).within(|| format!("txg {txg}, pass {pass}"))?;
             if !self.is_written(txg) {
@@ -192,10 +193,8 @@ impl GroupWriter {
     /// The commit point: labels, uberblock. All else is durable.
     fn commit(&self, txg: Txg) -> Result<()> {
         let pointer = self.layers.dsl.meta.mos.0.pointer();
-        let canary = self.layers.context.tunables.canary;
-        if let Some(failure) = self.layers.context.groups.failure() {
-            return Err(failure);
-        }
+        let (canary, host) = (self.layers.context.tunables.canary, &self.layers.context.host);
+        self.check_may_write(host.now_ns())?;
         let all = self.configuration.take_labels_due();
         let dirty = if all { self.layers.vdevs.data_tops() } else { Vec::new() };
         let config = self.configuration.get();
@@ -203,7 +202,7 @@ impl GroupWriter {
             version: config.version,
             txg,
             guid_sum: self.layers.vdevs.guid_sum(),
-            timestamp: self.layers.context.host.wall_clock().0,
+            timestamp: host.wall_clock().0,
             root: *pointer.as_bytes(),
             software_version: SOFTWARE_VERSION,
             multihost: Some(self.heartbeat.of_group(&self.layers.context.tunables)),
@@ -224,7 +223,8 @@ impl GroupWriter {
             }
             match sync_labels(&labels) {
                 // Labels that a flush has lost can be written again, but not what else was written before that flush.
-                Err(error) if !self.layers.vdevs.has_lost_writes() && self.layers.vdevs.gate().wait_after(&error) => {}
+                // The wait may have been long.
+                Err(error) if !self.layers.vdevs.has_lost_writes() && self.layers.vdevs.gate().wait_after(&error) => self.check_may_write(host.now_ns())?,
                 done => break done,
             }
         };
@@ -232,8 +232,10 @@ impl GroupWriter {
             self.configuration.set_dirty();
             return Err(error!(Suspended, "the labels cannot be written: {error}"));
         }
+        let now = host.now_ns();
+        self.check_may_write(now)?;
         *self.uberblock.lock() = uberblock;
-        self.heartbeat.note_written(self.layers.context.host.now_ns(), 0, true);
+        self.heartbeat.note_written(now, 0, true);
         expansion::committed(self);
         Ok(())
     }

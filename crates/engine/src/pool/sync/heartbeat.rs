@@ -4,10 +4,12 @@
 //! A device that two hosts can reach is no longer safe by a lock of one of them. So with the property `multihost` a host writes,
 //! every second, its newest uberblock again into a slot that no transaction group uses, with a number that counts up. An
 //! import of the pool looks at the newest uberblock, waits for some twenty such seconds, and looks again: if anything changed, the
-//! pool is in use. Then it writes a random number there and waits whether that stays, in case somebody else is importing too.
+//! pool is in use. Then it claims the pool ([`super::claim`]), in case another host is importing it too.
 //!
 //! A host whose heartbeats do not get through for so long that another one could take the pool must not write any more: the pool is
-//! suspended.
+//! suspended, for good. That is decided by the clock alone, before and after each heartbeat, pass and commit: a device that hangs, or a host that
+//! stands still, gives no error, and all may be well again when it is too late. So the thread that looks at the clock waits for no device: each heartbeat
+//! is written by a thread of its own, one at a time for each device, and one that hangs keeps no other from being written.
 //!
 //! # On disk
 //! `ondisk::uberblock::Multihost`; the last slot of the ring.
@@ -22,23 +24,24 @@ use ondisk::label::LABELS;
 use ondisk::uberblock::{Multihost, Uberblock};
 use parking_lot::{Condvar, Mutex};
 
+use super::claim::Claim;
 use super::writer::GroupWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::Host;
+use crate::host::{HostRef, work_in_background};
 use crate::pool::config::pool_config::PoolState;
 use crate::pool::open::import::Candidate;
 use crate::tunables::{Parameter, Tunables};
-use crate::vdev::label::{DeviceLabels, flush_disk, write_heartbeat};
-use crate::vdev::{TopVdev, key};
+use crate::vdev::label::{DeviceLabels, write_heartbeat};
+use crate::vdev::{Leaf, TopVdev, key};
 use crate::{bail, error};
 
 const NS_PER_MS: u64 = 1_000_000;
 /// The shortest look.
 const LOOK_NS_MIN: u64 = 1_000_000_000;
-/// How often a claim is written and looked for.
-#[doc(alias = "MMP_IMPORT_VERIFY_ITERS")]
-const CLAIM_ROUNDS: u32 = 10;
-/// A remote host stops after its missed intervals; we wait for this many times as long.
+/// With fewer missed intervals than this a host would stop for nothing.
+#[doc(alias = "MMP_MIN_FAIL_INTERVALS")]
+const FAIL_INTERVALS_MIN: u64 = 2;
+/// A host stops after its missed intervals; another one waits for this many times as long.
 #[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
 const SAFETY_FACTOR: u64 = 2;
 /// A host that is silent for longer is not waited for: the pool must be looked at by hand.
@@ -55,6 +58,8 @@ struct HeartbeatState {
     last_ns: u64,
     sequence: u16,
     next_leaf: usize,
+    /// The guids of devices that a heartbeat is being written to.
+    under_way: Vec<u64>,
 }
 
 /// What a pool knows of its heartbeats.
@@ -86,6 +91,17 @@ impl Heartbeat {
         self.changed.notify_all();
     }
 
+    /// The threads of the pool begin: until now nothing had to be heard of it.
+    pub(super) fn begin(&self, now_ns: u64) {
+        self.state.lock().last_ns = now_ns;
+    }
+
+    /// For how long nothing was heard of this host; 0 where nothing has to be.
+    fn silence_ns(&self, now_ns: u64) -> u64 {
+        let state = self.state.lock();
+        if state.is_on { now_ns.saturating_sub(state.last_ns) } else { 0 }
+    }
+
     /// What the uberblock of a group says of it.
     pub(in crate::pool) fn of_group(&self, tunables: &Tunables) -> Multihost {
         let state = self.state.lock();
@@ -110,7 +126,15 @@ impl Heartbeat {
 
 impl Tunables {
     fn heartbeat(&self, delay_ns: u64, sequence: u16) -> Multihost {
-        Multihost::new(delay_ns.max(1), self.now(Parameter::MultihostInterval) as u32, sequence, self.now(Parameter::MultihostFailIntervals) as u16)
+        Multihost::new(delay_ns.max(1), self.now(Parameter::MultihostInterval) as u32, sequence, self.multihost_fail_intervals() as u16)
+    }
+
+    /// After how many missed intervals the pool is suspended; 0: never.
+    fn multihost_fail_intervals(&self) -> u64 {
+        match self.now(Parameter::MultihostFailIntervals) {
+            0 => 0,
+            intervals => intervals.max(FAIL_INTERVALS_MIN),
+        }
     }
 
     fn multihost_interval_ns(&self) -> u64 {
@@ -133,7 +157,7 @@ impl GroupWriter {
     }
 
     /// Writes a heartbeat on one device after the other, as long as the pool is open.
-    pub(super) fn heartbeat_thread(&self) {
+    pub(super) fn heartbeat_thread(self: &Arc<Self>) {
         loop {
             let interval = self.layers.context.tunables.multihost_interval_ns();
             let leaves = self.layers.vdevs.leaves().iter().filter(|leaf| leaf.is_open()).count().max(1) as u64;
@@ -152,47 +176,101 @@ impl GroupWriter {
                     continue;
                 }
             }
-            self.beat(interval / leaves);
+            if let Some(beat) = self.begin_beat(interval / leaves) {
+                // Where there is no thread for it, this one is missed.
+                self.start_thread("heartbeat_write", move || {
+                    work_in_background();
+                    beat.write();
+                });
+            }
         }
     }
 
-    pub(in crate::pool) fn beat(&self, delay_min_ns: u64) {
-        let (host, tunables) = (&self.layers.context.host, &self.layers.context.tunables);
-        if self.layers.context.groups.failure().is_some() {
-            return;
+    /// Writes a heartbeat in this thread.
+    #[cfg(test)]
+    pub(in crate::pool) fn beat(self: &Arc<Self>, delay_min_ns: u64) {
+        if let Some(beat) = self.begin_beat(delay_min_ns) {
+            beat.write();
         }
+    }
+
+    /// The next heartbeat, and where it is to be written. None where the pool has stopped, or where one is being written to every device.
+    fn begin_beat(self: &Arc<Self>, delay_min_ns: u64) -> Option<Beat> {
+        let (host, tunables) = (&self.layers.context.host, &self.layers.context.tunables);
+        self.check_may_write(host.now_ns()).ok()?;
         // A ring has slots as large as the sectors of its vdev, or more.
         let of_top = |top: &Arc<TopVdev>| top.leaves().iter().map(|leaf| (leaf.clone(), top.ashift())).collect::<Vec<_>>();
         let leaves: Vec<_> = self.layers.vdevs.data_tops().iter().flat_map(of_top).filter(|(leaf, _)| leaf.is_open()).collect();
         let mut uberblock = self.uberblock();
-        let (turn, last_ns) = {
-            let mut state = self.heartbeat.state.lock();
-            let seconds = host.wall_clock().0;
-            if uberblock.timestamp != seconds {
-                uberblock.timestamp = seconds;
-            }
-            state.sequence = state.sequence.checked_add(1).unwrap_or(1);
-            uberblock.multihost = Some(tunables.heartbeat(state.delay_ns, state.sequence));
-            state.next_leaf = state.next_leaf.wrapping_add(1);
-            (state.next_leaf, state.last_ns)
-        };
-        let written = leaves.get(turn % leaves.len().max(1)).and_then(|(leaf, ashift)| Some((leaf, leaf.disk()?, *ashift))).is_some_and(|(leaf, disk, ashift)| {
-            let written = write_heartbeat(&*disk, ashift, &uberblock, Some((host.random() % LABELS as u64) as usize));
+        uberblock.timestamp = host.wall_clock().0;
+        let mut state = self.heartbeat.state.lock();
+        let last = state.next_leaf;
+        let is_free = |turn: &usize| !state.under_way.contains(&leaves[turn % leaves.len()].0.guid());
+        let turn = (1..=leaves.len()).map(|step| last.wrapping_add(step)).find(is_free)?;
+        let (leaf, ashift) = leaves[turn % leaves.len()].clone();
+        state.next_leaf = turn;
+        state.under_way.push(leaf.guid());
+        state.sequence = state.sequence.checked_add(1).unwrap_or(1);
+        uberblock.multihost = Some(tunables.heartbeat(state.delay_ns, state.sequence));
+        drop(state);
+        Some(Beat { writer: self.clone(), leaf, ashift, uberblock, delay_min_ns })
+    }
+
+    /// Asked before anything is written, and after it, before it counts. If nothing was heard of this host for so long that another one may have taken the
+    /// pool, that stops it for good, whatever can be written now.
+    ///
+    /// # Errors
+    /// What stopped the pool.
+    pub(in crate::pool) fn check_may_write(&self, now_ns: u64) -> Result<()> {
+        let (groups, tunables) = (&self.layers.context.groups, &self.layers.context.tunables);
+        if let Some(failure) = groups.failure() {
+            return Err(failure);
+        }
+        let limit = tunables.multihost_fail_intervals() * tunables.multihost_interval_ns();
+        let silence = self.heartbeat.silence_ns(now_ns);
+        if limit == 0 || silence <= limit {
+            return Ok(());
+        }
+        let seconds = silence / 1_000_000_000;
+        let failure = error!(Suspended, "no multihost heartbeat could be written for {seconds} s: another host may take the pool");
+        tracing::error!("pool {}: suspended: {failure}", self.configuration.name());
+        groups.fail(failure.clone());
+        self.layers.vdevs.gate().end();
+        // What is free here may not be free any more.
+        self.works.end_all();
+        Err(failure)
+    }
+}
+
+/// A heartbeat that is to be written. Until this is dropped no other one is written to its device.
+struct Beat {
+    writer: Arc<GroupWriter>,
+    leaf: Arc<Leaf>,
+    ashift: u32,
+    uberblock: Uberblock,
+    delay_min_ns: u64,
+}
+
+impl Beat {
+    fn write(&self) {
+        let host = &self.writer.layers.context.host;
+        let label = (host.random() % LABELS as u64) as usize;
+        let is_written = self.leaf.disk().is_some_and(|disk| {
+            let written = write_heartbeat(&*disk, self.ashift, &self.uberblock, Some(label));
             // The leaf's own: what fails may have lost more than the heartbeat.
-            written.and_then(|()| leaf.flush()).is_ok()
+            written.and_then(|()| self.leaf.flush()).is_ok()
         });
         let now = host.now_ns();
-        if written {
-            self.heartbeat.note_written(now, delay_min_ns, false);
-            return;
+        // What took too long shows nothing any more.
+        if self.writer.check_may_write(now).is_ok() && is_written {
+            self.writer.heartbeat.note_written(now, self.delay_min_ns, false);
         }
-        let limit = tunables.now(Parameter::MultihostFailIntervals) * tunables.multihost_interval_ns();
-        if limit > 0 && now.saturating_sub(last_ns) > limit {
-            let seconds = now.saturating_sub(last_ns) / 1_000_000_000;
-            let failure = error!(Suspended, "no multihost heartbeat could be written for {seconds} s: another host may take the pool");
-            tracing::error!("pool {}: suspended: {failure}", self.configuration.name());
-            self.layers.context.groups.fail(failure);
-        }
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        self.writer.heartbeat.state.lock().under_way.retain(|guid| *guid != self.leaf.guid());
     }
 }
 
@@ -215,13 +293,13 @@ fn look_ns(multihost: &Multihost, tunables: &Tunables) -> u64 {
     }
 }
 
-fn device_ashift(device: &crate::pool::open::import::FoundDevice) -> u32 {
+pub(super) fn device_ashift(device: &crate::pool::open::import::FoundDevice) -> u32 {
     let ashift = device.config.nvlist("vdev_tree").and_then(|tree| tree.u64(key::ASHIFT)).unwrap_or(9);
     u32::try_from(ashift).unwrap_or(9)
 }
 
 /// The newest uberblock that is on the devices now.
-fn newest(candidate: &Candidate) -> Option<Uberblock> {
+pub(super) fn newest(candidate: &Candidate) -> Option<Uberblock> {
     let all = candidate.devices.iter().flat_map(|device| {
         let found = DeviceLabels::read(&*device.disk).uberblocks(device_ashift(device));
         found.into_iter().map(|found| found.uberblock)
@@ -229,7 +307,7 @@ fn newest(candidate: &Candidate) -> Option<Uberblock> {
     all.max_by(Uberblock::compare_age)
 }
 
-fn in_use(candidate: &Candidate) -> Error {
+pub(super) fn in_use(candidate: &Candidate) -> Error {
     let config = &candidate.config;
     Error::new(
         ErrorKind::InUseElsewhere,
@@ -238,19 +316,23 @@ fn in_use(candidate: &Candidate) -> Error {
 }
 
 /// Makes sure that no other host uses the pool; that takes some twenty seconds, if it is needed at all. With `claim`, which
-/// writes, makes sure too that no other host is doing the same.
+/// writes, makes sure too that no other host is doing the same: what this returns is to be kept until the pool is open ([`Claim`]).
 ///
 /// # Errors
 /// `InUseElsewhere`; `Denied`: this host has no id.
 #[doc(alias = "spa_activity_check")]
-pub fn check_not_in_use(candidate: &Candidate, host: &dyn Host, tunables: &Tunables, claim: bool) -> Result<()> {
+pub fn check_not_in_use(candidate: &Candidate, host: &HostRef, tunables: &Tunables, claim: bool) -> Result<Option<Claim>> {
     if !needs_look(candidate, host.host_id()) {
-        return Ok(());
+        return Ok(None);
     }
     if host.host_id() == 0 {
         bail!(Denied, "pool has the multihost property on and the system's hostid is not set. Set a unique hostid with the zgenhostid(8) command");
     }
     let first = newest(candidate).ok_or_else(|| in_use(candidate))?;
+    // What is to be opened was found before, and the pool has gone on since.
+    if first.compare_age(candidate.uberblock()).is_gt() {
+        return Err(in_use(candidate));
+    }
     let multihost = first.multihost.unwrap_or_default();
     let look = look_ns(&multihost, tunables);
     if look > LOOK_NS_MAX {
@@ -261,6 +343,7 @@ pub fn check_not_in_use(candidate: &Candidate, host: &dyn Host, tunables: &Tunab
             look / 1_000_000_000
         );
     }
+    let limit = look / SAFETY_FACTOR;
     // A quarter more or less, so that two hosts that start together do not end together.
     let look = look + host.random() % (look / 4).max(1);
     tracing::info!("pool {}: watching for another host, {} s", candidate.config.name, look / 1_000_000_000);
@@ -272,42 +355,10 @@ pub fn check_not_in_use(candidate: &Candidate, host: &dyn Host, tunables: &Tunab
         }
     }
     if claim && let (Some(interval), Some(_)) = (multihost.interval_ms(), multihost.sequence()) {
-        return claim_pool(candidate, host, &first, interval);
+        let interval_ns = u64::from(interval) * NS_PER_MS;
+        return Claim::make(candidate, host, first, Duration::from_nanos(interval_ns), limit.max(FAIL_INTERVALS_MIN * interval_ns));
     }
-    Ok(())
-}
-
-/// Writes random numbers until it is clear that nobody else does.
-fn claim_pool(candidate: &Candidate, host: &dyn Host, first: &Uberblock, interval_ms: u32) -> Result<()> {
-    let original = first.multihost.unwrap_or_default();
-    let base = original.sequence().filter(|sequence| *sequence < u16::MAX).unwrap_or(0);
-    let write = |uberblock: &Uberblock| {
-        let mut result = Err(error!(NoDevice, "pool {}: no device can be written", candidate.config.name));
-        for device in &candidate.devices {
-            let written = write_heartbeat(&*device.disk, device_ashift(device), uberblock, None).and_then(|()| flush_disk(&*device.disk));
-            if written.is_ok() || result.is_err() {
-                result = written;
-            }
-        }
-        result
-    };
-    let mut outcome = Ok(());
-    for _ in 0..CLAIM_ROUNDS {
-        let sequence = base + 1 + (host.random() % u64::from(u16::MAX - base)) as u16;
-        let config = original.config & !(0xffff << 32) | u64::from(sequence) << 32;
-        let mine = Uberblock { multihost: Some(Multihost { config, ..original }), ..first.clone() };
-        outcome = write(&mine);
-        host.sleep(Duration::from_millis(interval_ms.into()));
-        if outcome.is_ok() && newest(candidate).as_ref() != Some(&mine) {
-            outcome = Err(in_use(candidate));
-        }
-        if outcome.is_err() {
-            break;
-        }
-    }
-    // The number goes back to what it was, so that a host that tries again sees nothing new.
-    let restored = write(first);
-    outcome.and(restored)
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -377,7 +428,7 @@ mod tests {
         };
         let pool = Pool::create(new, options).unwrap();
         let writer = pool.groups().clone();
-        writer.heartbeat.turn(true, 0, 1_000_000_000);
+        writer.heartbeat.turn(true, writer.layers.context.host.now_ns(), 1_000_000_000);
         while pool.uberblock().txg < 130 {
             pool.change_config(|config| config.comment = Some("changed".into()));
             pool.sync_all().unwrap();

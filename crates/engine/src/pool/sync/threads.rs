@@ -36,9 +36,10 @@ impl Threads {
 impl GroupWriter {
     /// Starts the threads, if the host has threads.
     pub(in crate::pool) fn start_threads(self: &Arc<Self>) {
+        self.heartbeat.begin(self.layers.context.host.now_ns());
         let mut running = self.threads.running.lock();
-        let bodies: [(&str, fn(&GroupWriter)); 3] =
-            [("txg_quiesce", GroupWriter::quiesce_thread), ("txg_sync", GroupWriter::sync_thread), ("heartbeat", GroupWriter::heartbeat_thread)];
+        let bodies: [(&str, fn(&Arc<GroupWriter>)); 3] =
+            [("txg_quiesce", |writer| writer.quiesce_thread()), ("txg_sync", |writer| writer.sync_thread()), ("heartbeat", GroupWriter::heartbeat_thread)];
         for (name, body) in bodies {
             let (writer, threads) = (self.clone(), self.threads.clone());
             let run = move || {

@@ -48,6 +48,8 @@ pub struct Gate {
     changed: Condvar,
     /// `failure` is there: asked on every write.
     is_shut: AtomicBool,
+    /// Nothing may be written any more: asked on every write.
+    is_ended: AtomicBool,
 }
 
 impl Gate {
@@ -116,6 +118,17 @@ impl Gate {
     pub fn give_up(&self) {
         self.state.lock().is_given_up = true;
         self.changed.notify_all();
+    }
+
+    /// Another host may have the pool: those who wait fail, and nothing is written any more, whatever the devices would take.
+    pub fn end(&self) {
+        self.is_ended.store(true, Ordering::Release);
+        self.give_up();
+    }
+
+    /// May nothing be written any more ([`Gate::end`])?
+    pub fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Acquire)
     }
 }
 

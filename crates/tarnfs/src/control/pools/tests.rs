@@ -497,3 +497,20 @@ fn a_pool_that_says_nothing_is_in_the_usual_cache_file() {
     rig.pools.export_all().unwrap();
     assert!(!usual.exists());
 }
+
+/// The file was made under a name that was known beforehand: a link that somebody had put there was followed, and what it led to was written over.
+#[test]
+fn a_cache_file_is_made_under_a_name_of_its_own() {
+    let mut rig = Rig::new();
+    let [cache, link, other] = ["cache", "cache.tmp", "other"].map(|name| rig.directory.path().join(name));
+    std::fs::write(&other, "something else").unwrap();
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], vec![Setting::new("cachefile", cache.to_str().unwrap())]).unwrap();
+    assert!(std::fs::symlink_metadata(&cache).unwrap().is_file());
+    assert_eq!(std::fs::read(&other).unwrap(), b"something else");
+    assert!(link.is_symlink());
+    rig.export("tank");
+    assert!(!cache.exists());
+    assert_eq!(std::fs::read_dir(rig.directory.path()).unwrap().count(), 3, "an image, a link and what it leads to");
+}

@@ -3,13 +3,16 @@
 //! # Theory
 //! `zpool import -c FILE` finds pools without searching. It is written where the property `cachefile` says: nowhere if that is `none`,
 //! and in the machine's own file if it says nothing. That file has one writer: the daemon that root has in the usual place, as long as
-//! no kernel module is there, whose file it would be. It is replaced as a whole, so that a reader sees the old one or the new one.
+//! no kernel module is there, whose file it would be. It is replaced as a whole, so that a reader sees the old one or the new one, after a crash too.
 //!
 //! # On disk
 //! One nvlist, packed as XDR: for each pool, by name, its configuration as the MOS has it.
 
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
+use engine::host::{Host, RealHost};
 use ondisk::nvlist::NvList;
 
 use crate::control::pools::{Imported, Pools};
@@ -75,18 +78,34 @@ fn is_ours(path: &str) -> bool {
 #[allow(clippy::disallowed_methods)] // the file is the machine's, not a pool's
 fn replace(path: &Path, all: &NvList) -> std::io::Result<()> {
     // `cachefile=/dev/null` means that none is wanted, and not that this system is to have a file of that name.
-    match std::fs::metadata(path) {
+    match fs::metadata(path) {
         Ok(there) if !there.is_file() => return Ok(()),
         _ => {}
     }
     if all.iter().next().is_none() {
-        return match std::fs::remove_file(path) {
+        return match fs::remove_file(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other,
+            Err(error) => Err(error),
+            Ok(()) => sync_directory_of(path),
         };
     }
+    // Nobody knows the name beforehand, and could put a link there.
     let mut name = path.as_os_str().to_owned();
-    name.push(".tmp");
-    std::fs::write(&name, all.encode_xdr())?;
-    std::fs::rename(&name, path)
+    name.push(format!(".{:016x}.tmp", RealHost.random()));
+    let mut file = File::create_new(&name)?;
+    let written = file.write_all(&all.encode_xdr()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&name, path));
+    if written.is_err() {
+        // Why it could not be written says more than why it is left.
+        let _ = fs::remove_file(&name);
+    }
+    written?;
+    sync_directory_of(path)
+}
+
+/// Makes durable which file has this name.
+fn sync_directory_of(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(directory) if directory != Path::new("") => File::open(directory)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
 }

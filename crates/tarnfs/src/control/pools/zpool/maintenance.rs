@@ -101,8 +101,15 @@ pub(in crate::control::pools) fn clear(table: &Table, clear: &PoolClear) -> Resu
     if engine.is_read_only() {
         return Err(Failure::new(FailureKind::PoolReadOnly));
     }
+    // Before anything is done: another host may have the pool, and its devices.
+    check_not_stopped(&engine)?;
     engine.forgive_devices(chosen, super::devices::beside::look(&engine));
     engine.clear_errors(chosen);
+    check_not_stopped(&engine)
+}
+
+/// Refuses a pool that something has stopped for good.
+fn check_not_stopped(engine: &engine::pool::Pool) -> Result<(), Failure> {
     if engine.context.groups.failure().is_some() {
         return Err(Failure::with(
             FailureKind::PoolUnavailable,
