@@ -80,10 +80,12 @@ pub(super) fn restore(writer: &GroupWriter, top: &Arc<TopVdev>) -> Result<()> {
     }
     check_failures(top, failed)?;
     make_durable(writer, top, &children.leaves)?;
+    // First of all: what went to the scratch area afterwards would be lost.
+    let Some(moving) = top.moves().and_then(|moves| moves.begin(0..u64::MAX)) else {
+        bail!(Busy, "vdev {}: its first sectors are in use all the time, and stay in the scratch area; import the pool again", top.id());
+    };
     say(writer, ScratchState::SyncedOnImport, bytes)?;
-    if let Some(moving) = top.moves().and_then(|moves| moves.begin(0..u64::MAX)) {
-        moving.set(Some(Reflow { synced: bytes, moved: bytes, in_scratch: false }));
-    }
+    moving.set(Some(Reflow { synced: bytes, moved: bytes, in_scratch: false }));
     writer.expansion().set_reflow(ScratchState::SyncedReflow, bytes);
     Ok(())
 }
@@ -118,4 +120,55 @@ fn say(writer: &GroupWriter, state: ScratchState, offset: u64) -> Result<()> {
     write_uberblock_everywhere(&uberblock, &tops, writer.has_heartbeat())?;
     writer.replace_uberblock(uberblock);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::host::RealHost;
+    use crate::pool::{NewPool, OpenOptions, Pool};
+    use crate::tunables::{Parameter, Tunables};
+    use crate::vdev::{NewLeaf, NewTop};
+
+    /// A pool at rest whose first sectors are moved, and no more.
+    fn resting(disks: &[disk::DiskRef; 4]) -> Arc<Pool> {
+        let leaf = |disk: &disk::DiskRef| NewLeaf { disk: disk.clone(), path: format!("/{}", disk::Disk::name(&**disk)), whole_disk: false };
+        let new = NewPool {
+            name: "expanding".into(),
+            vdevs: vec![NewTop { leaves: disks[..3].iter().map(leaf).collect(), parity: 1, ashift: Some(9), ..NewTop::default() }],
+            features: ondisk::feature::Feature::for_new_pools().collect(),
+            properties: Vec::new(),
+            fill: Box::new(|_, _| Ok(())),
+            command: "zpool create expanding".into(),
+            configure: Box::new(|_| ()),
+        };
+        // No group ends by itself.
+        let tunables = Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() };
+        tunables.parameters.set(Parameter::ExpandBytesMax, "1").unwrap();
+        let options = OpenOptions { host: RealHost::shared(), tunables, read_only: false, file_owner: None, new_name: None, forget_log: false };
+        let pool = Pool::create(new, options).unwrap();
+        let guid = pool.vdevs.tops()[0].guid();
+        pool.expand_raidz(guid, leaf(&disks[3]), Some(9)).unwrap();
+        (0..6).for_each(|_| pool.write_group().unwrap());
+        assert_eq!(pool.uberblock().raidz_reflow.offset(), 4 * SCRATCH_BYTES);
+        pool
+    }
+
+    /// The uberblock said that the sectors are in their places, and what was written to them went on to the scratch area.
+    #[test]
+    fn an_import_that_cannot_keep_users_away_leaves_the_scratch_area_valid() {
+        let disks = [0, 1, 2, 3].map(|number| Arc::new(disk::MemDisk::new(format!("scratch-{number}"), 96 << 20)) as disk::DiskRef);
+        let pool = resting(&disks);
+        let (writer, top) = (pool.groups(), pool.vdevs.tops()[0].clone());
+        say(writer, ScratchState::Valid, 4 * SCRATCH_BYTES).unwrap();
+        let used = top.moves().unwrap().begin(0..1).unwrap();
+        let error = restore(writer, &top).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert!(writer.uberblock().raidz_reflow.is_in_scratch());
+        drop(used);
+        restore(writer, &top).unwrap();
+        assert!(!writer.uberblock().raidz_reflow.is_in_scratch());
+        pool.abandon();
+    }
 }
