@@ -117,18 +117,22 @@ fn say(writer: &GroupWriter, state: ScratchState, offset: u64) -> Result<()> {
     // Later than what a heartbeat may have written.
     uberblock.timestamp = uberblock.timestamp.max(writer.layers().context.host.wall_clock().0) + 1;
     let tops = writer.layers().vdevs.data_tops();
-    write_uberblock_everywhere(&uberblock, &tops, writer.has_heartbeat())?;
-    writer.replace_uberblock(uberblock);
-    Ok(())
+    // A heartbeat that comes while this is being written has to say the same: it would be newer. What it says is true already.
+    writer.replace_uberblock(uberblock.clone());
+    write_uberblock_everywhere(&uberblock, &tops, writer.has_heartbeat())
 }
 
 #[cfg(test)]
 mod tests {
+    use ondisk::uberblock::Uberblock;
+    use parking_lot::Mutex;
+
     use super::*;
     use crate::error::ErrorKind;
     use crate::host::RealHost;
     use crate::pool::{NewPool, OpenOptions, Pool};
     use crate::tunables::{Parameter, Tunables};
+    use crate::vdev::label::DeviceLabels;
     use crate::vdev::{NewLeaf, NewTop};
 
     /// A pool at rest whose first sectors are moved, and no more.
@@ -169,6 +173,63 @@ mod tests {
         drop(used);
         restore(writer, &top).unwrap();
         assert!(!writer.uberblock().raidz_reflow.is_in_scratch());
+        pool.abandon();
+    }
+
+    /// A disk that does something else at the next write.
+    struct MeddlingDisk(disk::MemDisk, Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl disk::Disk for MeddlingDisk {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+            self.0.read_at(buf, offset)
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+            let meddle = self.1.lock().take();
+            if let Some(meddle) = meddle {
+                meddle();
+            }
+            self.0.write_at(buf, offset)
+        }
+        fn flush(&self) -> std::io::Result<()> {
+            self.0.flush()
+        }
+        fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
+            self.0.discard(offset, length)
+        }
+        fn size_bytes(&self) -> u64 {
+            self.0.size_bytes()
+        }
+        fn sector_bytes(&self) -> u64 {
+            self.0.sector_bytes()
+        }
+        fn kind(&self) -> disk::DiskKind {
+            self.0.kind()
+        }
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+    }
+
+    /// Heartbeats went on with the last uberblock until the next was on every device. One of these was found after a crash, as it was newer, and said that the first sectors
+    /// are where they were, which were being written over.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // a heartbeat has the time of its clock
+    fn a_heartbeat_says_what_is_being_written_of_the_scratch_area() {
+        let meddling = [0, 1, 2, 3].map(|number| Arc::new(MeddlingDisk(disk::MemDisk::new(format!("beaten-{number}"), 96 << 20), Mutex::default())));
+        let disks = meddling.each_ref().map(|disk| disk.clone() as disk::DiskRef);
+        let pool = resting(&disks);
+        let writer = pool.groups().clone();
+        let beating = writer.clone();
+        *meddling[0].1.lock() = Some(Box::new(move || {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            beating.beat(0);
+        }));
+        say(&writer, ScratchState::Valid, 4 * SCRATCH_BYTES).unwrap();
+        assert!(meddling[0].1.lock().is_none(), "there was no heartbeat");
+        let found = disks.iter().flat_map(|disk| DeviceLabels::read(&**disk).uberblocks(9));
+        let newest = found.map(|found| found.uberblock).max_by(Uberblock::compare_age).unwrap();
+        assert!(newest.multihost.is_some_and(|multihost| multihost.delay_ns != 0), "the heartbeat is not the newest: {newest:?}");
+        assert!(newest.raidz_reflow.is_in_scratch(), "{:?}", newest.raidz_reflow);
         pool.abandon();
     }
 }

@@ -164,10 +164,11 @@ impl GroupWriter {
         // A ring has slots as large as the sectors of its vdev, or more.
         let of_top = |top: &Arc<TopVdev>| top.leaves().iter().map(|leaf| (leaf.clone(), top.ashift())).collect::<Vec<_>>();
         let leaves: Vec<_> = self.layers.vdevs.data_tops().iter().flat_map(of_top).filter(|(leaf, _)| leaf.is_open()).collect();
+        // In this order: it is not to seem newer than what replaces the uberblock meanwhile.
+        let seconds = host.wall_clock().0;
         let mut uberblock = self.uberblock();
         let (turn, last_ns) = {
             let mut state = self.heartbeat.state.lock();
-            let seconds = host.wall_clock().0;
             if uberblock.timestamp != seconds {
                 uberblock.timestamp = seconds;
             }
