@@ -207,7 +207,8 @@ fn follow(io: &BlockIo, dataset: u64, header: &LogHeader, txg: Txg, found: &mut 
                 }
             }
             let shared: Vec<BlkPtr> = shared_blocks(bytes).collect();
-            if shared.iter().any(|pointer| pointer.birth() >= txg) {
+            // What was itself cloned has the birth of that clone, which may be as young as the record; the block is on disk.
+            if shared.iter().any(|pointer| pointer.physical_birth() >= txg) {
                 return Ok(ControlFlow::Break(()));
             }
             found.shared.extend(shared);

@@ -378,7 +378,7 @@ impl ObjsetLog for Zil {
         let mut chain = self.wait_written(tx.txg());
         let claimed = chain.claimed_header(tx.txg(), self.replayed[slot(tx.txg())].swap(0, Ordering::AcqRel));
         for block in std::mem::take(&mut chain.shared[slot(tx.txg())]) {
-            self.context.io.add_reference(&block)?;
+            self.context.io.add_reference(&block, objset.dataset())?;
         }
         for block in std::mem::take(&mut chain.free[slot(tx.txg())]) {
             tx.free(&block);

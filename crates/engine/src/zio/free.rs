@@ -12,8 +12,8 @@ use crate::error::{Result, Within};
 pub trait BlockTables: Send + Sync {
     /// Takes one reference from the block. `true`: there is another, so the space must stay.
     fn release(&self, bp: &BlkPtr, txg: u64) -> Result<bool>;
-    /// Adds one reference to the block, which is on disk.
-    fn add_reference(&self, bp: &BlkPtr) -> Result<()>;
+    /// Adds one reference to the block, which is on disk: one of this dataset's.
+    fn add_reference(&self, bp: &BlkPtr, dataset: u64) -> Result<()>;
 }
 
 impl BlockIo {
@@ -32,14 +32,14 @@ impl BlockIo {
         self.free_data(&data, txg, 0, &mut 0).within(|| format!("freeing {bp}"))
     }
 
-    /// One pointer more leads to a block that is on disk. Syncing context only, before anything of the group is freed.
+    /// One pointer more, of this dataset, leads to a block that is on disk. Syncing context only, before anything of the group is freed.
     ///
     /// # Errors
     /// Those of the tables; `NotSupported` when there are none.
-    pub fn add_reference(&self, bp: &BlkPtr) -> Result<()> {
+    pub fn add_reference(&self, bp: &BlkPtr, dataset: u64) -> Result<()> {
         match self.tables() {
             _ if bp.is_embedded() || bp.is_hole() => Ok(()),
-            Some(tables) => tables.add_reference(bp),
+            Some(tables) => tables.add_reference(bp, dataset),
             None => bail!(NotSupported, "sharing the block {bp}"),
         }
     }

@@ -217,6 +217,7 @@ impl ScanRecord {
     /// The dataset that it is in was destroyed, or is done.
     pub fn leave_dataset(&mut self) {
         self.bookmark = BlockBookmarkPhys { objset: DESTROYED.into(), ..BlockBookmarkPhys::default() };
+        self.flags &= !VISIT_AGAIN;
     }
 
     /// What it was looking at is another dataset's now: it goes on there, at the same place.
@@ -228,6 +229,15 @@ impl ScanRecord {
     pub fn go_on_in(&mut self, next: u64) {
         self.bookmark.objset = next.into();
         self.flags |= VISIT_AGAIN;
+    }
+
+    /// The dataset that it is in is to be looked at once more, for what it gets after the group `since`, unless it is for more already. What is young enough for the
+    /// scan was written before that: so nothing is left out until then.
+    pub fn visit_again_since(&mut self, since: u64) {
+        if self.flags & VISIT_AGAIN == 0 {
+            self.flags |= VISIT_AGAIN;
+            self.dataset_max_txg = since;
+        }
     }
 
     /// Was the dataset that it is in looked at for another one? Then it is to be looked at once more; asked once.
@@ -284,6 +294,9 @@ mod tests {
         scan.go_on_in(22);
         assert_eq!((scan.dataset(), scan.words()[23]), (22, VISIT_AGAIN));
         assert!(scan.take_visit_again() && !scan.take_visit_again());
+        scan.visit_again_since(8);
+        scan.visit_again_since(10);
+        assert_eq!((scan.dataset_max_txg, scan.take_visit_again()), (8, true), "the first is for more");
         scan.leave_dataset();
         assert_eq!((scan.is_between_datasets(), &scan.words()[19..23]), (true, [u64::MAX, 0, 0, 0].as_slice()));
         scan.set_paused(true);

@@ -53,6 +53,16 @@ fn make(pool: &Arc<Pool>) -> Arc<Objset> {
 /// A clone within a volume was "a record that a volume cannot have", the end of the log: all that was synced after it was lost.
 #[test]
 fn a_clone_in_a_volume_is_replayed() {
+    clone_is_replayed(false);
+}
+
+/// OpenZFS logs clones of blocks that were themselves cloned in a group that is not on disk: these have the birth of that group. The log was taken to end there.
+#[test]
+fn a_clone_of_a_clone_in_a_volume_is_replayed() {
+    clone_is_replayed(true);
+}
+
+fn clone_is_replayed(is_of_clone: bool) {
     let disk = CutDisk::new(vec![0; DISK_BYTES]);
     let pool = create(&disk);
     let objset = make(&pool);
@@ -68,7 +78,10 @@ fn a_clone_in_a_volume_is_replayed() {
     let pointers = volume.synced_pointers(0..BLOCKS).unwrap().expect("they are on disk");
     let tx = OpenTx::assign(&member, 0).unwrap();
     let mut clone = record(&[DATA, BLOCKS * BLOCK, BLOCKS * BLOCK, BLOCK, BLOCKS]);
-    pointers.iter().for_each(|pointer| clone.extend_from_slice(pointer.as_bytes()));
+    for pointer in pointers {
+        let pointer = if is_of_clone { pointer.reborn(tx.txg()) } else { pointer };
+        clone.extend_from_slice(pointer.as_bytes());
+    }
     zil.log(&tx, RecordType::CloneRange as u64, None, clone);
     zil.log(&tx, RecordType::Truncate as u64, None, record(&[DATA, 0, BLOCK]));
     drop(tx);

@@ -1,6 +1,7 @@
 //! Scrubs and resilvers: what is damaged or was missed is made right, and the pool is whole again with each side alone.
 #![allow(clippy::disallowed_methods)] // the real clock: blocks are read by real threads
 
+mod cloned;
 mod flapping;
 mod waited;
 

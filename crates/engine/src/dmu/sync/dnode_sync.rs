@@ -322,7 +322,7 @@ impl DnodeSync {
         let own = pointer.reborn(context.tx.txg());
         // Contents of a pointer are copied with it.
         if !pointer.is_embedded() {
-            context.tx.context.io.add_reference(pointer)?;
+            context.tx.context.io.add_reference(pointer, self.dnode.dataset())?;
         }
         if !previous.is_hole() {
             self.kill(context, &previous)?;

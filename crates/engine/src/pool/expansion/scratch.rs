@@ -80,10 +80,12 @@ pub(super) fn restore(writer: &GroupWriter, top: &Arc<TopVdev>) -> Result<()> {
     }
     check_failures(top, failed)?;
     make_durable(writer, top, &children.leaves)?;
+    // First of all: what went to the scratch area afterwards would be lost.
+    let Some(moving) = top.moves().and_then(|moves| moves.begin(0..u64::MAX)) else {
+        bail!(Busy, "vdev {}: its first sectors are in use all the time, and stay in the scratch area; import the pool again", top.id());
+    };
     say(writer, ScratchState::SyncedOnImport, bytes)?;
-    if let Some(moving) = top.moves().and_then(|moves| moves.begin(0..u64::MAX)) {
-        moving.set(Some(Reflow { synced: bytes, moved: bytes, in_scratch: false }));
-    }
+    moving.set(Some(Reflow { synced: bytes, moved: bytes, in_scratch: false }));
     writer.expansion().set_reflow(ScratchState::SyncedReflow, bytes);
     Ok(())
 }
@@ -115,7 +117,119 @@ fn say(writer: &GroupWriter, state: ScratchState, offset: u64) -> Result<()> {
     // Later than what a heartbeat may have written.
     uberblock.timestamp = uberblock.timestamp.max(writer.layers().context.host.wall_clock().0) + 1;
     let tops = writer.layers().vdevs.data_tops();
-    write_uberblock_everywhere(&uberblock, &tops, writer.has_heartbeat())?;
-    writer.replace_uberblock(uberblock);
-    Ok(())
+    // A heartbeat that comes while this is being written has to say the same: it would be newer. What it says is true already.
+    writer.replace_uberblock(uberblock.clone());
+    write_uberblock_everywhere(&uberblock, &tops, writer.has_heartbeat())
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::uberblock::Uberblock;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::host::RealHost;
+    use crate::pool::{NewPool, OpenOptions, Pool};
+    use crate::tunables::{Parameter, Tunables};
+    use crate::vdev::label::DeviceLabels;
+    use crate::vdev::{NewLeaf, NewTop};
+
+    /// A pool at rest whose first sectors are moved, and no more.
+    fn resting(disks: &[disk::DiskRef; 4]) -> Arc<Pool> {
+        let leaf = |disk: &disk::DiskRef| NewLeaf { disk: disk.clone(), path: format!("/{}", disk::Disk::name(&**disk)), whole_disk: false };
+        let new = NewPool {
+            name: "expanding".into(),
+            vdevs: vec![NewTop { leaves: disks[..3].iter().map(leaf).collect(), parity: 1, ashift: Some(9), ..NewTop::default() }],
+            features: ondisk::feature::Feature::for_new_pools().collect(),
+            properties: Vec::new(),
+            fill: Box::new(|_, _| Ok(())),
+            command: "zpool create expanding".into(),
+            configure: Box::new(|_| ()),
+        };
+        // No group ends by itself.
+        let tunables = Tunables { txg_timeout_ns: 3_600_000_000_000, ..Tunables::default() };
+        tunables.parameters.set(Parameter::ExpandBytesMax, "1").unwrap();
+        let options = OpenOptions { host: RealHost::shared(), tunables, read_only: false, file_owner: None, new_name: None, forget_log: false };
+        let pool = Pool::create(new, options).unwrap();
+        let guid = pool.vdevs.tops()[0].guid();
+        pool.expand_raidz(guid, leaf(&disks[3]), Some(9)).unwrap();
+        (0..6).for_each(|_| pool.write_group().unwrap());
+        assert_eq!(pool.uberblock().raidz_reflow.offset(), 4 * SCRATCH_BYTES);
+        pool
+    }
+
+    /// The uberblock said that the sectors are in their places, and what was written to them went on to the scratch area.
+    #[test]
+    fn an_import_that_cannot_keep_users_away_leaves_the_scratch_area_valid() {
+        let disks = [0, 1, 2, 3].map(|number| Arc::new(disk::MemDisk::new(format!("scratch-{number}"), 96 << 20)) as disk::DiskRef);
+        let pool = resting(&disks);
+        let (writer, top) = (pool.groups(), pool.vdevs.tops()[0].clone());
+        say(writer, ScratchState::Valid, 4 * SCRATCH_BYTES).unwrap();
+        let used = top.moves().unwrap().begin(0..1).unwrap();
+        let error = restore(writer, &top).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+        assert!(writer.uberblock().raidz_reflow.is_in_scratch());
+        drop(used);
+        restore(writer, &top).unwrap();
+        assert!(!writer.uberblock().raidz_reflow.is_in_scratch());
+        pool.abandon();
+    }
+
+    /// A disk that does something else at the next write.
+    struct MeddlingDisk(disk::MemDisk, Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl disk::Disk for MeddlingDisk {
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+            self.0.read_at(buf, offset)
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+            let meddle = self.1.lock().take();
+            if let Some(meddle) = meddle {
+                meddle();
+            }
+            self.0.write_at(buf, offset)
+        }
+        fn flush(&self) -> std::io::Result<()> {
+            self.0.flush()
+        }
+        fn discard(&self, offset: u64, length: u64) -> std::io::Result<()> {
+            self.0.discard(offset, length)
+        }
+        fn size_bytes(&self) -> u64 {
+            self.0.size_bytes()
+        }
+        fn sector_bytes(&self) -> u64 {
+            self.0.sector_bytes()
+        }
+        fn kind(&self) -> disk::DiskKind {
+            self.0.kind()
+        }
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+    }
+
+    /// Heartbeats went on with the last uberblock until the next was on every device. One of these was found after a crash, as it was newer, and said that the first sectors
+    /// are where they were, which were being written over.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // a heartbeat has the time of its clock
+    fn a_heartbeat_says_what_is_being_written_of_the_scratch_area() {
+        let meddling = [0, 1, 2, 3].map(|number| Arc::new(MeddlingDisk(disk::MemDisk::new(format!("beaten-{number}"), 96 << 20), Mutex::default())));
+        let disks = meddling.each_ref().map(|disk| disk.clone() as disk::DiskRef);
+        let pool = resting(&disks);
+        let writer = pool.groups().clone();
+        let beating = writer.clone();
+        *meddling[0].1.lock() = Some(Box::new(move || {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            beating.beat(0);
+        }));
+        say(&writer, ScratchState::Valid, 4 * SCRATCH_BYTES).unwrap();
+        assert!(meddling[0].1.lock().is_none(), "there was no heartbeat");
+        let found = disks.iter().flat_map(|disk| DeviceLabels::read(&**disk).uberblocks(9));
+        let newest = found.map(|found| found.uberblock).max_by(Uberblock::compare_age).unwrap();
+        assert!(newest.multihost.is_some_and(|multihost| multihost.delay_ns != 0), "the heartbeat is not the newest: {newest:?}");
+        assert!(newest.raidz_reflow.is_in_scratch(), "{:?}", newest.raidz_reflow);
+        pool.abandon();
+    }
 }

@@ -10,14 +10,17 @@ use std::sync::Arc;
 use ondisk::blkptr::BlkPtr;
 use ondisk::bpobj::BlockBookmarkPhys;
 use ondisk::dsl::{DatasetPhys, number_key, parse_number_key};
+use ondisk::scan::{ScanFunction, ScanRecord};
 use ondisk::zil::LogHeader;
 use zerocopy::FromBytes;
 
+use super::begin_end_sync::{is_resilvering, load_running, store};
 use super::collect::Collector;
 use crate::dmu::SyncTx;
 use crate::dsl::{Dir, Dsl, Traversal};
 use crate::error::{ErrorKind, Result};
 use crate::pool::layers::Layers;
+use crate::txg::Txg;
 use crate::zio::Bookmark;
 
 /// Pool version from which all file systems are clones of one empty snapshot.
@@ -128,12 +131,7 @@ impl<'a, 'c> Datasets<'a, 'c> {
     }
 
     fn record_of(&self, dataset: u64) -> Result<Option<DatasetPhys>> {
-        match self.layers.dsl.dataset_record(dataset) {
-            Ok(phys) => Ok(Some(phys)),
-            // A number that leads nowhere is passed over, as what is lost of the MOS is.
-            Err(error) if error.is_loss() || matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => Ok(None),
-            Err(error) => Err(error),
-        }
+        record_of(self.layers, dataset)
     }
 
     /// Looks at a dataset, and queues those that come after it. `false`: the piece is over.
@@ -141,8 +139,9 @@ impl<'a, 'c> Datasets<'a, 'c> {
     fn visit(&mut self, dataset: u64) -> Result<bool> {
         let Some(phys) = self.record_of(dataset)? else { return Ok(true) };
         self.collector.enter_dataset();
-        if self.collector.record.dataset_min_txg >= self.collector.record.max_txg {
-            // All that it and its successors have is too young.
+        let record = &self.collector.record;
+        if record.function == ScanFunction::Scrub && record.dataset_min_txg >= record.max_txg {
+            // All that it and its successors have is too young; but for what was cloned, which may be all that leads to what a device has missed.
             return Ok(true);
         }
         if phys.children.get() == 0 {
@@ -219,6 +218,64 @@ impl<'a, 'c> Datasets<'a, 'c> {
         for block in crate::zil::claimed_blocks(io, dataset, &header).unwrap_or_default() {
             self.collector.examine(&block, Bookmark { level: LOG_LEVEL, ..at });
         }
+    }
+}
+
+fn record_of(layers: &Layers, dataset: u64) -> Result<Option<DatasetPhys>> {
+    match layers.dsl.dataset_record(dataset) {
+        Ok(phys) => Ok(Some(phys)),
+        // A number that leads nowhere is passed over, as what is lost of the MOS is.
+        Err(error) if error.is_loss() || matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What was cloned in this group may lie behind the place of a resilver, and what else leads to it may be gone before that comes there: so it looks at
+/// these datasets once more, for what they got in this group.
+pub(super) fn look_again_at_clones(layers: &Layers, tx: &SyncTx<'_>) -> Result<()> {
+    let cloned = layers.shared.as_ref().map(|shared| shared.take_cloned()).unwrap_or_default();
+    if cloned.is_empty() {
+        return Ok(());
+    }
+    let has_begun = |record: &ScanRecord| is_resilvering(record) && record.dataset() != 0 && record.queue != 0;
+    let Some(mut record) = load_running(layers)?.filter(has_begun) else { return Ok(()) };
+    let since = tx.txg() - 1;
+    for (head, (oldest, newest)) in cloned {
+        if newest <= record.min_txg || oldest >= record.max_txg {
+            continue;
+        }
+        let Some(dataset) = holder(layers, head, tx.txg())? else { continue };
+        if dataset == record.dataset() {
+            record.visit_again_since(since);
+            store(layers, &record, tx)?;
+        } else if !is_to_come(layers, &record, dataset)? {
+            layers.mos().zap_set_u64(record.queue, &number_key(dataset), since, tx)?;
+        }
+    }
+    Ok(())
+}
+
+/// What has now what a head got in the group `txg`: the snapshot that was taken of it afterwards, in the same group, or the head. `None`: it was destroyed.
+fn holder(layers: &Layers, head: u64, txg: Txg) -> Result<Option<u64>> {
+    let phys = record_of(layers, head)?;
+    Ok(phys.map(|phys| if phys.prev_snapshot_txg.get() == txg { phys.prev_snapshot.get() } else { head }))
+}
+
+/// Does a scan come to a dataset anyway? It is in the queue, or one before it is, or the scan is in one before it. Of those that come after each other
+/// only one is ever in the queue.
+fn is_to_come(layers: &Layers, record: &ScanRecord, dataset: u64) -> Result<bool> {
+    let (mut at, mut later) = (dataset, Txg::MAX);
+    loop {
+        if at == record.dataset() || layers.mos().zap_u64(record.queue, &number_key(at))?.is_some() {
+            return Ok(true);
+        }
+        let Some(phys) = record_of(layers, at)? else { return Ok(false) };
+        let (before, born) = (phys.prev_snapshot.get(), phys.prev_snapshot_txg.get());
+        // Of a damaged pool they may lead in a circle.
+        if before == 0 || born >= later {
+            return Ok(false);
+        }
+        (at, later) = (before, born);
     }
 }
 

@@ -15,7 +15,9 @@
 //! began, if that is in the same dataset and behind the place where the piece began.
 //!
 //! # Why a resilver is complete
-//! It covers the groups that were missed before it began. A block of such a group that is in use stays where it is, in a tree that is walked, until it is freed. What a device
+//! It covers the groups that were missed before it began. A block of such a group that is in use stays where it is, in a tree that is walked, until it is
+//! freed. If it is cloned meanwhile, where the resilver has been, the dataset that has it then is looked at once more, for what it got in that group
+//! (`datasets_sync.rs`). What a device
 //! misses later is in its log beyond the groups covered, which are all that is taken out of the log; and nothing is, of a
 //! device that was away meanwhile, nor the groups of blocks that could not be read or written.
 //!

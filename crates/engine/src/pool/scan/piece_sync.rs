@@ -10,7 +10,7 @@ use super::begin_end_sync::{End, begin, end, is_resilvering, load_running, store
 use super::budget::Budget;
 use super::caught_up_sync::{defer, is_served, missed_by_spares, needing, note_away};
 use super::collect::{Collector, Places};
-use super::datasets_sync::Datasets;
+use super::datasets_sync::{Datasets, look_again_at_clones};
 use super::window::Window;
 use crate::dmu::SyncTx;
 use crate::error::Result;
@@ -26,6 +26,7 @@ pub(super) const SUSPENDED: Duration = Duration::from_millis(50);
 #[doc(alias = "dsl_scan_sync")]
 pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()> {
     let (layers, scans) = (writer.layers(), writer.scans());
+    look_again_at_clones(layers, tx)?;
     if !scans.is_active() {
         return Ok(());
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
+use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer, Protection};
 use ondisk::algorithm::ChecksumAlgorithm;
 use ondisk::ddt::{
     ALGORITHMS, Class, Entry, FLAG_FLAT, FLAG_LOG, FLAGS, KEY_WORDS, Key, LogHeaderPhys, STATISTICS, STATISTICS_BUCKETS,
@@ -203,7 +203,11 @@ impl Table {
         if dvas.is_empty() || slot.birth == 0 {
             return None;
         }
-        let mut block = DataPointer::new(&dvas, ObjectType::NONE, 0, slot.birth);
+        let mut block = DataPointer::new(&dvas, ObjectType::DEDUP, 0, slot.birth);
+        // What the checksum of a gang header covers depends on it.
+        if key.is_encrypted() {
+            block.protection = Protection::Encrypted { salt: 0, iv: 0, iv_tail: 0 };
+        }
         block.logical_size = key.logical_size();
         block.physical_size = key.physical_size();
         block.checksum.copy_from_slice(&key.0[..4]);
@@ -464,5 +468,30 @@ impl DedupTables {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::dva::Dva;
+
+    use super::*;
+
+    /// It was metadata, of which there are no clones, and never encrypted: an encrypted gang block that lost its last reference was leaked.
+    #[test]
+    fn the_pointer_of_an_entry_is_to_a_block_of_data_and_encrypted_if_that_is() {
+        let table = Table { algorithm: 8, name: "sha256", directory: 1, flat: true, logs: Vec::new(), logged: BTreeMap::new(), live: BTreeMap::new() };
+        for protection in [Protection::None, Protection::Encrypted { salt: 1, iv: 2, iv_tail: 3 }] {
+            let mut block = DataPointer::new(&[Dva::new(1, 0x2000, 0x1000)], ObjectType::PLAIN_FILE_CONTENTS, 0, 7);
+            block.protection = protection;
+            let (key, place) = (Key::of(&block), block.dvas()[0].encode());
+            let entry = Entry::from_words(&[place.location.get(), place.offset.get(), 0, 0, 0, 0, 1, 7, 0], true).unwrap();
+            let pointer = table.pointer(&key, &entry.slots[0]).unwrap();
+            assert_eq!((pointer.dvas(), pointer.physical_birth, pointer.object_type), (block.dvas(), 7, ObjectType::DEDUP));
+            let encoded = pointer.encode();
+            assert_eq!(encoded.is_encrypted(), protection != Protection::None);
+            assert!(!encoded.is_metadata());
+            assert_eq!(Key::of(&pointer), key);
+        }
     }
 }

@@ -16,11 +16,12 @@
 //! 2. A table without entries is not there.
 //!
 //! # Locks
-//! One for each table; while it is held the MOS is read, nothing else is locked.
+//! One for each table; while it is held the MOS is read, nothing else is locked. One for what was cloned lately, and nothing below it.
 
 mod brt;
 mod ddt;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::blkptr::{BlkPtr, BlockPointer};
@@ -45,7 +46,11 @@ pub struct SharedBlocks {
     vdevs: Arc<VdevTree>,
     dedup: Mutex<DedupTables>,
     clones: Mutex<CloneTable>,
+    cloned: Mutex<Cloned>,
 }
+
+/// Datasets that got pointers to blocks on disk, with the oldest and the newest group in which such a block was written.
+pub(in crate::pool) type Cloned = BTreeMap<u64, (Txg, Txg)>;
 
 impl SharedBlocks {
     /// Opens what there is.
@@ -56,6 +61,7 @@ impl SharedBlocks {
         Ok(Arc::new(SharedBlocks {
             dedup: Mutex::new(DedupTables::open(&meta.mos)?),
             clones: Mutex::new(CloneTable::open(&meta.mos)?),
+            cloned: Mutex::default(),
             meta: meta.clone(),
             vdevs: vdevs.clone(),
         }))
@@ -80,6 +86,11 @@ impl SharedBlocks {
     /// What cloning does for the pool.
     pub fn clone_space(&self) -> CloneSpace {
         self.clones.lock().space()
+    }
+
+    /// What was cloned since this was last asked.
+    pub(in crate::pool) fn take_cloned(&self) -> Cloned {
+        std::mem::take(&mut *self.cloned.lock())
     }
 
     /// Writes what has changed, and gives back the space of what nobody refers to any more.
@@ -108,8 +119,9 @@ impl BlockTables for SharedBlocks {
         self.clones.lock().take(&self.meta, bp)
     }
 
-    fn add_reference(&self, bp: &BlkPtr) -> Result<()> {
-        let meta = &self.meta;
+    fn add_reference(&self, bp: &BlkPtr, dataset: u64) -> Result<()> {
+        let (meta, birth) = (&self.meta, bp.physical_birth());
+        self.cloned.lock().entry(dataset).and_modify(|(oldest, newest)| (*oldest, *newest) = (birth.min(*oldest), birth.max(*newest))).or_insert((birth, birth));
         // A block that the deduplication table knows is counted there.
         if bp.is_dedup() && self.dedup.lock().add(&meta.mos, bp)? {
             return Ok(());

@@ -201,8 +201,10 @@ impl GroupWriter {
         // A ring has slots as large as the sectors of its vdev, or more.
         let of_top = |top: &Arc<TopVdev>| top.leaves().iter().map(|leaf| (leaf.clone(), top.ashift())).collect::<Vec<_>>();
         let leaves: Vec<_> = self.layers.vdevs.data_tops().iter().flat_map(of_top).filter(|(leaf, _)| leaf.is_open()).collect();
+        // In this order: it is not to seem newer than what replaces the uberblock meanwhile.
+        let seconds = host.wall_clock().0;
         let mut uberblock = self.uberblock();
-        uberblock.timestamp = host.wall_clock().0;
+        uberblock.timestamp = seconds;
         let mut state = self.heartbeat.state.lock();
         let last = state.next_leaf;
         let is_free = |turn: &usize| !state.under_way.contains(&leaves[turn % leaves.len()].0.guid());
