@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::pool::check::Finding;
 use engine::vdev::Leaf;
 use ondisk::blkptr::BlkPtr;
 use sim::scenario::{Layout, MemoryDisks, Rig, contents, found_pool, import_of};
@@ -163,6 +164,41 @@ fn the_checker_looks_at_every_copy() {
         read(&pool);
         assert_eq!(checksum_errors(&pool)[0], u64::from(copy == 0));
         pool.export().unwrap();
+    }
+}
+
+/// `zdb -c` without a second `c` reads all metadata. Of what leads to no other blocks it read nothing, and a directory that was lost was no finding.
+#[test]
+fn the_checker_reads_directories_without_reading_data() {
+    let disks = MemoryDisks::create(Layout { sides: 1, ..MIRROR }, &[("compression", "off")]);
+    let pool = disks.import(false).unwrap();
+    write(&pool);
+    let fs = pool.file_system("tank").unwrap();
+    // So many names that do not compress that the directory has a block of its own.
+    for number in 0..40_u32 {
+        let name = format!("{:x}", number.wrapping_mul(2_654_435_761));
+        let file = fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &Credentials::root()).unwrap().inode;
+        fs.forget(file, 1);
+    }
+    drop(fs);
+    pool.export().unwrap();
+    let pool = disks.import(true).unwrap();
+    let fs = pool.file_system("tank").unwrap();
+    let directory = fs.objset().hold(fs.root()).unwrap().block_pointer(0).unwrap();
+    let data = blocks(&pool)[17];
+    drop(fs);
+    assert!(directory.first_dva().is_some() && pool.check(false, &|_| ()).unwrap().is_clean());
+    pool.abandon();
+    for (what, pointer, is_found) in [("a directory", directory, true), ("data", data, false)] {
+        let disks = disks.snapshot();
+        assert!(disks.damage_block(&pointer, &|_, _| true) > 0, "{what}");
+        let pool = disks.import(true).unwrap();
+        let found = pool.check(false, &|_| ()).unwrap().findings;
+        pool.abandon();
+        match found.as_slice() {
+            [Finding::Unreadable { .. }] => assert!(is_found, "{what}: {found:?}"),
+            _ => assert!(!is_found && found.is_empty(), "{what}: {found:?}"),
+        }
     }
 }
 
