@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::pool::checkpoint::checkpoint_ranges;
 use crate::pool::devices::removed::half_removed;
 use crate::pool::layers::Layers;
+use crate::pool::shared_blocks::recorded_references;
 use crate::pool::space_maps::SpaceMaps;
 use crate::txg::Txg;
 use crate::vdev::IndirectMap;
@@ -50,6 +51,7 @@ pub(in crate::pool) fn check(layers: &Layers, written: Txg, options: CheckOption
         }
     }
     claim_waiting(layers, &mut walker)?;
+    compare_references(layers, &mut walker);
     if let Some(maps) = &layers.space_maps {
         claim_copies(layers, maps, &mut walker);
         for top in layers.vdevs.data_tops() {
@@ -72,6 +74,16 @@ pub(in crate::pool) fn check(layers: &Layers, written: Txg, options: CheckOption
         std::mem::take(&mut walker.claims).finish(&mut walker.report);
     }
     Ok(walker.report)
+}
+
+/// As many pointers lead to each block as the tables of shared blocks say.
+fn compare_references(layers: &Layers, walker: &mut Walker<'_>) {
+    let has_gaps = walker.report.findings.iter().any(|finding| matches!(finding, Finding::Unreadable { .. }));
+    let is_complete = !has_gaps && walker.report.findings_left_out == 0;
+    match recorded_references(layers.meta()) {
+        Ok(recorded) => walker.claims.compare_references(recorded, is_complete, &mut walker.report),
+        Err(error) => walker.report.find(Finding::Unreadable { block: "the tables of shared blocks".to_owned(), reason: error.to_string() }),
+    }
 }
 
 /// Of a vdev that is being removed: what has been copied is in two places, and blocks still name the old one.
