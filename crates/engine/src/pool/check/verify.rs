@@ -134,14 +134,19 @@ fn claim_livelist(layers: &Layers, walker: &mut Walker<'_>, object: u64) -> Resu
     let meta = &layers.dsl.meta;
     let at = Bookmark { objset: 0, object, level: 0, block: 0 };
     for list in Deadlist::open(meta, object)?.lists(meta)? {
-        let mut left: BTreeMap<(Option<Dva>, u64), (i64, BlkPtr)> = BTreeMap::new();
-        list.for_each(meta, |bp, freed| {
-            let (count, _) = left.entry((bp.first_dva(), bp.birth())).or_insert((0, *bp));
-            *count += if freed { -1 } else { 1 };
+        // How often each block was born and freed.
+        let mut blocks: BTreeMap<(Option<Dva>, u64), (u64, u64, BlkPtr)> = BTreeMap::new();
+        list.for_each(meta, |bp, is_freed| {
+            let (born, freed, _) = blocks.entry((bp.first_dva(), bp.birth())).or_insert((0, 0, *bp));
+            *(if is_freed { freed } else { born }) += 1;
             Ok(ControlFlow::Continue(()))
         })?;
-        for (count, bp) in left.values() {
-            for _ in 0..*count {
+        for (born, freed, bp) in blocks.values() {
+            if freed > born {
+                let what = format!("livelist {object}: how often it frees the block {bp}");
+                walker.report.find(Finding::Accounting { what, recorded: *freed, found: *born });
+            }
+            for _ in *freed..*born {
                 walker.visit(bp, &at);
             }
         }
