@@ -107,7 +107,7 @@ impl VdevTable {
         self.live.get_mut(&offset).ok_or_else(|| error!(Corrupt, "no clone count at {offset:#x}"))
     }
 
-    /// Calls `visit` with the offset and the count of each entry on disk.
+    /// Calls `visit` with the offset and the count of each entry on disk. What its range does not count is no entry: no free looks for it.
     fn each(&self, mos: &Mos, visit: &mut dyn FnMut(u64, u64)) -> Result<()> {
         if self.phys.entries.get() == 0 {
             return Ok(());
@@ -116,7 +116,9 @@ impl VdevTable {
         let mut cursor = entries.cursor_at(0)?;
         while let Some(entry) = entries.next(&mut cursor)? {
             let [offset] = entry.words()[..] else { bail!(Corrupt, "a clone count has a key of {} bytes", entry.name.len()) };
-            visit(offset, count_of(&entry.value, offset)?);
+            if self.may_have(offset) {
+                visit(offset, count_of(&entry.value, offset)?);
+            }
         }
         Ok(())
     }
