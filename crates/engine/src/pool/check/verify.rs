@@ -64,16 +64,24 @@ pub(in crate::pool) fn check(layers: &Layers, written: Txg, options: CheckOption
                 }
                 Err(error) => walker.report.find(Finding::Unreadable { block: format!("the checkpoint's map of vdev {vdev}"), reason: error.to_string() }),
             }
-            match maps.allocated_ranges(vdev) {
-                Ok(allocated) => walker.claims.compare(vdev, &allocated, &mut walker.report),
-                Err(error) => {
-                    walker.report.find(Finding::Unreadable { block: format!("space maps of vdev {vdev}"), reason: error.to_string() });
-                }
+            if let Err(error) = compare_space(maps, vdev, &mut walker) {
+                walker.report.find(Finding::Unreadable { block: format!("space maps of vdev {vdev}"), reason: error.to_string() });
             }
         }
         std::mem::take(&mut walker.claims).finish(&mut walker.report);
     }
     Ok(walker.report)
+}
+
+/// What is claimed on a vdev is what its space maps say, and as much as their headers say.
+fn compare_space(maps: &SpaceMaps, vdev: u32, walker: &mut Walker<'_>) -> Result<()> {
+    let (allocated, recorded) = (maps.allocated_ranges(vdev)?, maps.allocated(vdev)?);
+    if recorded != allocated.bytes() {
+        let what = format!("bytes in use on vdev {vdev} by the headers of its space maps");
+        walker.report.find(Finding::Accounting { what, recorded, found: allocated.bytes() });
+    }
+    walker.claims.compare(vdev, &allocated, &mut walker.report);
+    Ok(())
 }
 
 /// As many pointers lead to each block as the tables of shared blocks say.
