@@ -1,13 +1,24 @@
-//! Files that share blocks: random clones, writes, holes and removals, compared with plain copies; then the real `zdb`.
+//! Files that share blocks: random clones, writes, holes and removals, compared with plain copies; then the real `zdb`. And wrong
+//! counts of what is shared.
 //!
 //! Replay with the seed that was printed: `TARN_SEED=n cargo test -p sim --test clones`.
 
+use engine::dmu::SyncTx;
+use engine::dsl::meta::key;
+use engine::dsl::{Dsl, SpaceCheck};
+use engine::pool::check::Finding;
+use ondisk::blkptr::BlkPtr;
+use ondisk::brt::{COUNTS_BLOCK_BYTES, VDEV_PREFIX};
 use ondisk::feature::Feature;
+use ondisk::object_type::ObjectType;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use sim::golden::Golden;
+use sim::places::skipped;
 use sim::scenario::{Layout, MemoryDisks, Rig, contents};
+use std::collections::HashSet;
 use std::sync::Arc;
-use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, WriteMode};
+use tarnfs::{CloneRange, Credentials, FileSystem, InodeNumber, Pool, WriteMode};
 
 const BLOCK: u64 = 16 << 10;
 const FILES: usize = 6;
@@ -209,4 +220,111 @@ fn what_was_shared_before_a_failure_is_said_to_be() {
         }
     }
     assert!(in_part > 0, "it never failed after the first step");
+}
+
+/// What our checker finds in the pool on these disks.
+fn found(disks: &MemoryDisks) -> Vec<Finding> {
+    let pool = disks.import(true).expect("an import");
+    let report = pool.check(false, &|_| ()).expect("a check");
+    pool.abandon();
+    report.findings
+}
+
+/// Nothing is wrong, until the table counts one pointer to `block` more than there are, or one fewer: then that is all that is wrong.
+fn check_counts(disks: &MemoryDisks, block: BlkPtr, what: &str) {
+    let before = found(disks);
+    assert!(before.is_empty(), "{what}: {before:?}");
+    for is_more in [true, false] {
+        let changed = disks.snapshot();
+        let pool = changed.import(false).expect("an import");
+        let change = move |_: &Arc<Dsl>, tx: &SyncTx<'_>| {
+            if is_more {
+                return tx.context.io.add_reference(&block);
+            }
+            tx.free(&block);
+            Ok(())
+        };
+        pool.engine().dsl.run_task(1, SpaceCheck::None, |_| Ok(()), change).expect("another count");
+        pool.export().expect("exported");
+        let after = found(&changed);
+        let is_right = |recorded: u64, found: u64| found > 1 && if is_more { recorded == found + 1 } else { recorded + 1 == found };
+        assert!(matches!(after[..], [Finding::Accounting { recorded, found, .. }] if is_right(recorded, found)), "{what}: one more: {is_more}: {after:?}");
+    }
+}
+
+/// Any two pointers to a cloned block were fine to our checker, however many the table counted: had it lost one, the next free would have given the block away.
+#[test]
+fn wrong_counts_of_clones_are_found() {
+    let disks = MemoryDisks::create(Layout { bytes: 64 << 20, ..Layout::default() }, &[("recordsize", "16K"), ("compression", "off")]);
+    let (user, length) = (Credentials::root(), 5 * BLOCK);
+    let pool = disks.import(false).expect("an import");
+    let fs = pool.file_system("tank").expect("a file system");
+    let [source, one, other] = ["source", "one", "other"].map(|name| fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &user).expect("a file").inode);
+    fs.write(source, WriteMode::At(0), &contents(8, length as usize, 0), &user).expect("written");
+    pool.sync().expect("synced");
+    for target in [one, other] {
+        let range = CloneRange { source, from: 0, target, to: 0, length };
+        assert_eq!(fs.clone_range(&fs, &range, &user).expect("shared"), length);
+    }
+    pool.sync().expect("synced");
+    let block = fs.objset().hold(source).expect("the file").block_pointer(2).expect("its pointer");
+    fs.release_all();
+    drop(fs);
+    pool.export().expect("exported");
+    check_counts(&disks, block, "clones");
+    // Where the range of an entry counts none, frees do not look for it.
+    let pool = disks.import(false).expect("an import");
+    let change = |dsl: &Arc<Dsl>, tx: &SyncTx<'_>| {
+        let counts = dsl.meta.mos.zap_u64(key::DIRECTORY, &format!("{VDEV_PREFIX}0"))?.expect("a table of clones");
+        let mut bytes = vec![1_u8; COUNTS_BLOCK_BYTES as usize];
+        bytes[..1024].fill(0);
+        dsl.meta.mos.write(counts, 0, &bytes, tx)
+    };
+    pool.engine().dsl.run_task(1, SpaceCheck::None, |_| Ok(()), change).expect("no counts");
+    pool.export().expect("exported");
+    let after = found(&disks);
+    let is_wrong = |finding: &Finding| matches!(finding, Finding::Accounting { recorded: 1, found: 3, .. });
+    assert!(after.len() == 5 && after.iter().all(is_wrong), "{after:?}");
+}
+
+/// A deduplicated block to which two pointers of one dataset lead.
+fn deduplicated_block(pool: &Arc<Pool>) -> BlkPtr {
+    let dsl = &pool.engine().dsl;
+    let mut waiting = vec![(pool.name(), dsl.root_dir().expect("the root"))];
+    while let Some((name, dir)) = waiting.pop() {
+        waiting.extend(dsl.children(&dir).expect("children").into_iter().map(|(child, dir)| (format!("{name}/{child}"), dir)));
+        let Ok(objset) = dsl.open_dataset(&name).and_then(|dataset| dsl.objset(&dataset)) else { continue };
+        let (mut seen, mut object) = (HashSet::new(), 0);
+        while let Some(next) = objset.next_object(object).expect("an object") {
+            object = next;
+            let Ok(dnode) = objset.hold(object) else { continue };
+            if dnode.object_type() != ObjectType::PLAIN_FILE_CONTENTS {
+                continue;
+            }
+            for block in 0..=dnode.max_block().min(500) {
+                let pointer = dnode.block_pointer(block).expect("a pointer");
+                let is_block = !pointer.is_hole() && !pointer.is_embedded();
+                if is_block && pointer.is_dedup() && !seen.insert(pointer.first_dva()) {
+                    return pointer;
+                }
+            }
+        }
+    }
+    panic!("no block is deduplicated");
+}
+
+/// The same of the tables of deduplication, older and newer ones.
+#[test]
+fn wrong_counts_of_deduplicated_blocks_are_found() {
+    for name in ["dedup-legacy", "dedup-fast"] {
+        let Some(golden) = Golden::find(name).expect("a golden pool") else {
+            skipped(&format!("counts of deduplicated blocks: the golden pool {name} is not there"));
+            continue;
+        };
+        let disks = MemoryDisks::of_images(&golden.images);
+        let pool = disks.import(true).expect("an import");
+        let block = deduplicated_block(&pool);
+        pool.abandon();
+        check_counts(&disks, block, name);
+    }
 }

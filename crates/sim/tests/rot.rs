@@ -9,8 +9,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::dmu::SyncTx;
+use engine::dsl::{Dsl, SpaceCheck};
+use engine::pool::check::Finding;
 use engine::vdev::Leaf;
 use ondisk::blkptr::BlkPtr;
+use ondisk::object_type::ObjectType;
+use ondisk::space_map::SpaceMapHeader;
 use sim::scenario::{Layout, MemoryDisks, Rig, contents, found_pool, import_of};
 use tarnfs::control::{Backend, PoolEvents, PoolExport, Pools};
 use tarnfs::{Credentials, Pool, WriteMode};
@@ -164,6 +169,84 @@ fn the_checker_looks_at_every_copy() {
         assert_eq!(checksum_errors(&pool)[0], u64::from(copy == 0));
         pool.export().unwrap();
     }
+}
+
+/// `zdb -c` without a second `c` reads all metadata. Of what leads to no other blocks it read nothing, and a directory that was lost was no finding.
+#[test]
+fn the_checker_reads_directories_without_reading_data() {
+    let disks = MemoryDisks::create(Layout { sides: 1, ..MIRROR }, &[("compression", "off")]);
+    let pool = disks.import(false).unwrap();
+    write(&pool);
+    let fs = pool.file_system("tank").unwrap();
+    // So many names that do not compress that the directory has a block of its own.
+    for number in 0..40_u32 {
+        let name = format!("{:x}", number.wrapping_mul(2_654_435_761));
+        let file = fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &Credentials::root()).unwrap().inode;
+        fs.forget(file, 1);
+    }
+    drop(fs);
+    pool.export().unwrap();
+    let pool = disks.import(true).unwrap();
+    let fs = pool.file_system("tank").unwrap();
+    let directory = fs.objset().hold(fs.root()).unwrap().block_pointer(0).unwrap();
+    let data = blocks(&pool)[17];
+    drop(fs);
+    assert!(directory.first_dva().is_some() && pool.check(false, &|_| ()).unwrap().is_clean());
+    pool.abandon();
+    for (what, pointer, is_found) in [("a directory", directory, true), ("data", data, false)] {
+        let disks = disks.snapshot();
+        assert!(disks.damage_block(&pointer, &|_, _| true) > 0, "{what}");
+        let pool = disks.import(true).unwrap();
+        let found = pool.check(false, &|_| ()).unwrap().findings;
+        pool.abandon();
+        match found.as_slice() {
+            [Finding::Unreadable { .. }] => assert!(is_found, "{what}: {found:?}"),
+            _ => assert!(!is_found && found.is_empty(), "{what}: {found:?}"),
+        }
+    }
+}
+
+/// OpenZFS goes by what the headers of space maps say is in use, and the real `zdb` compares that with what it finds. Our checker
+/// read only what is in the maps.
+#[test]
+fn the_checker_adds_up_what_is_in_use() {
+    let disks = MemoryDisks::create(Layout { sides: 1, bytes: 256 << 20, ..MIRROR }, &[("compression", "off")]);
+    let pool = disks.import(false).unwrap();
+    let (fs, user) = (pool.file_system("tank").unwrap(), Credentials::root());
+    let file = fs.create(fs.root(), b"f", 0o100_644, 0, &user).unwrap().inode;
+    // So much that a group which writes little leaves most space maps alone.
+    for part in 0..10 {
+        fs.write(file, WriteMode::At(part * BYTES as u64), &contents(part, BYTES, 0), &user).unwrap();
+        pool.sync().unwrap();
+    }
+    fs.forget(file, 1);
+    drop(fs);
+    pool.export().unwrap();
+    let check = || {
+        let pool = disks.import(true).unwrap();
+        let found = pool.check(false, &|_| ()).unwrap().findings;
+        pool.abandon();
+        found
+    };
+    let before = check();
+    assert!(before.is_empty(), "{before:?}");
+    let pool = disks.import(false).unwrap();
+    let changed = pool.engine().dsl.run_task(1, SpaceCheck::None, |_| Ok(()), |dsl: &Arc<Dsl>, tx: &SyncTx<'_>| {
+        let (mos, mut object) = (&dsl.meta.mos, 0);
+        while let Some(next) = mos.0.next_object(object)? {
+            object = next;
+            if mos.0.hold(object)?.object_type() == ObjectType::SPACE_MAP {
+                let mut header = SpaceMapHeader::decode(&mos.bonus(object)?)?;
+                header.allocated += 4096;
+                mos.set_bonus(object, &header.encode(), tx)?;
+            }
+        }
+        Ok(())
+    });
+    changed.unwrap();
+    pool.abandon();
+    let after = check();
+    assert!(matches!(after[..], [Finding::Accounting { recorded, found, .. }] if recorded > found), "{after:?}");
 }
 
 /// What an import meets is told too: a program that looked at events for the first time after it heard of nothing, as what had been counted by then was taken for old.

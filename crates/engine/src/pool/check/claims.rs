@@ -8,16 +8,26 @@ use ondisk::dva::Dva;
 
 use super::{CheckReport, Finding};
 use crate::alloc::RangeTree;
+use crate::pool::shared_blocks::References;
 use crate::zio::Bookmark;
 
 /// The claims on each top-level vdev.
 #[derive(Debug, Default)]
 pub struct Claims {
     by_vdev: BTreeMap<u32, RangeTree>,
-    /// Blocks that may be referred to more than once (dedup, clones), by vdev and offset: what all references to one block agree in.
-    shared: BTreeMap<u32, HashMap<u64, Identity>>,
+    /// Blocks that may be referred to more than once (dedup, clones), by vdev and offset.
+    shared: BTreeMap<u32, HashMap<u64, Shared>>,
     /// The pool clones blocks: two references to exactly one block are no mistake.
     pub clones: bool,
+}
+
+/// A block that may be referred to more than once.
+#[derive(Debug)]
+struct Shared {
+    /// What all references to it agree in.
+    identity: Identity,
+    /// How many there are.
+    references: u32,
 }
 
 /// What tells a block from another one at the same address, in as few bytes as will do: there may be one for each block of a pool.
@@ -67,10 +77,12 @@ impl Claims {
         if may_share && let Some(first) = bp.first_dva() {
             match self.shared.entry(first.vdev).or_default().entry(first.offset) {
                 Entry::Vacant(place) => {
-                    place.insert(Identity::of(bp));
+                    place.insert(Shared { identity: Identity::of(bp), references: 1 });
                 }
-                Entry::Occupied(mut known) => {
-                    if !known.get_mut().agrees(Identity::of(bp)) {
+                Entry::Occupied(known) => {
+                    let known = known.into_mut();
+                    known.references = known.references.saturating_add(1);
+                    if !known.identity.agrees(Identity::of(bp)) {
                         report.find(Finding::DoubleAllocation { vdev: first.vdev, offset: first.offset, length: first.allocated, block: at.to_string() });
                     }
                     return false;
@@ -124,6 +136,29 @@ impl Claims {
         }
         for (offset, length) in claimed.segments() {
             report.find(Finding::NotAllocated { vdev, offset, length });
+        }
+    }
+
+    /// Compares how often blocks were claimed with what the tables that count references say. Where they count fewer, the space will be freed while
+    /// something is there. `is_complete`: everything was walked, so that claims which are missing say something, too.
+    pub(super) fn compare_references(&self, mut recorded: References, is_complete: bool, report: &mut CheckReport) {
+        let mut wrong = Vec::new();
+        for (&vdev, blocks) in &self.shared {
+            for (&offset, block) in blocks {
+                let (recorded, found) = (recorded.remove(&(vdev, offset)).unwrap_or(1), u64::from(block.references));
+                if found != recorded {
+                    wrong.push((vdev, offset, recorded, found));
+                }
+            }
+        }
+        // A newer dedup table keeps a block without references until it is moved out of the log.
+        let unclaimed = recorded.into_iter().filter(|(_, references)| *references > 0);
+        wrong.extend(unclaimed.map(|((vdev, offset), references)| (vdev, offset, references, 0)));
+        wrong.sort_unstable();
+        for (vdev, offset, recorded, found) in wrong {
+            if is_complete || found > recorded {
+                report.find(Finding::Accounting { what: format!("pointers to the block at vdev {vdev}, offset {offset:#x}"), recorded, found });
+            }
         }
     }
 
@@ -184,6 +219,36 @@ mod tests {
         for other in others {
             assert!(!may_meet(true, &plain, &other), "{other:?}");
         }
+    }
+
+    /// What is said of a block to which `found` pointers lead where the tables say `recorded`; `None`: it is in none.
+    fn counted(found: u32, recorded: Option<u64>, is_complete: bool) -> Option<(u64, u64)> {
+        let (mut report, mut claims) = (CheckReport::default(), Claims { clones: true, ..Claims::default() });
+        for _ in 0..found {
+            claims.claim(&block(|_| ()), &[Dva::new(0, 0x1000, 0x1000)], &Bookmark::default(), &mut report);
+        }
+        assert!(report.is_clean());
+        let recorded = recorded.map(|references| ((0, 0x1000), references)).into_iter().collect();
+        claims.compare_references(recorded, is_complete, &mut report);
+        match report.findings.as_slice() {
+            [] => None,
+            [Finding::Accounting { recorded, found, .. }] => Some((*recorded, *found)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Any two pointers to one block were fine, whatever the tables said: the next free would have given away what the other pointer led to.
+    #[test]
+    fn as_many_pointers_meet_as_are_counted() {
+        for (found, recorded) in [(1, None), (1, Some(1)), (3, Some(3)), (0, Some(0)), (0, None)] {
+            assert_eq!(counted(found, recorded, true), None, "{found}, {recorded:?}");
+        }
+        assert_eq!(counted(2, None, true), Some((1, 2)));
+        assert_eq!(counted(3, Some(2), true), Some((2, 3)));
+        assert_eq!(counted(2, Some(3), true), Some((3, 2)));
+        assert_eq!(counted(0, Some(2), true), Some((2, 0)));
+        assert_eq!(counted(3, Some(2), false), Some((2, 3)));
+        assert_eq!(counted(2, Some(3), false), None, "the third may be where nothing could be read");
     }
 
     #[test]

@@ -8,6 +8,10 @@
 //! claims are compared with the space maps: what is allocated and not claimed is a leak, what is claimed and not
 //! allocated will be overwritten one day.
 //!
+//! To a block that is deduplicated or cloned several pointers lead. Each is visited once, in heads, snapshots, logs that were
+//! claimed, and on the lists of what is still to be freed. The tables of shared blocks count as many, or a free gives away what
+//! another pointer leads to, or the last one frees nothing.
+//!
 //! Findings are data, never only text.
 //!
 //! # Path

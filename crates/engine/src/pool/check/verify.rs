@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::pool::checkpoint::checkpoint_ranges;
 use crate::pool::devices::removed::half_removed;
 use crate::pool::layers::Layers;
+use crate::pool::shared_blocks::recorded_references;
 use crate::pool::space_maps::SpaceMaps;
 use crate::txg::Txg;
 use crate::vdev::IndirectMap;
@@ -50,6 +51,7 @@ pub(in crate::pool) fn check(layers: &Layers, written: Txg, options: CheckOption
         }
     }
     claim_waiting(layers, &mut walker)?;
+    compare_references(layers, &mut walker);
     if let Some(maps) = &layers.space_maps {
         claim_copies(layers, maps, &mut walker);
         for top in layers.vdevs.data_tops() {
@@ -62,16 +64,34 @@ pub(in crate::pool) fn check(layers: &Layers, written: Txg, options: CheckOption
                 }
                 Err(error) => walker.report.find(Finding::Unreadable { block: format!("the checkpoint's map of vdev {vdev}"), reason: error.to_string() }),
             }
-            match maps.allocated_ranges(vdev) {
-                Ok(allocated) => walker.claims.compare(vdev, &allocated, &mut walker.report),
-                Err(error) => {
-                    walker.report.find(Finding::Unreadable { block: format!("space maps of vdev {vdev}"), reason: error.to_string() });
-                }
+            if let Err(error) = compare_space(maps, vdev, &mut walker) {
+                walker.report.find(Finding::Unreadable { block: format!("space maps of vdev {vdev}"), reason: error.to_string() });
             }
         }
         std::mem::take(&mut walker.claims).finish(&mut walker.report);
     }
     Ok(walker.report)
+}
+
+/// What is claimed on a vdev is what its space maps say, and as much as their headers say.
+fn compare_space(maps: &SpaceMaps, vdev: u32, walker: &mut Walker<'_>) -> Result<()> {
+    let (allocated, recorded) = (maps.allocated_ranges(vdev)?, maps.allocated(vdev)?);
+    if recorded != allocated.bytes() {
+        let what = format!("bytes in use on vdev {vdev} by the headers of its space maps");
+        walker.report.find(Finding::Accounting { what, recorded, found: allocated.bytes() });
+    }
+    walker.claims.compare(vdev, &allocated, &mut walker.report);
+    Ok(())
+}
+
+/// As many pointers lead to each block as the tables of shared blocks say.
+fn compare_references(layers: &Layers, walker: &mut Walker<'_>) {
+    let has_gaps = walker.report.findings.iter().any(|finding| matches!(finding, Finding::Unreadable { .. }));
+    let is_complete = !has_gaps && walker.report.findings_left_out == 0;
+    match recorded_references(layers.meta()) {
+        Ok(recorded) => walker.claims.compare_references(recorded, is_complete, &mut walker.report),
+        Err(error) => walker.report.find(Finding::Unreadable { block: "the tables of shared blocks".to_owned(), reason: error.to_string() }),
+    }
 }
 
 /// Of a vdev that is being removed: what has been copied is in two places, and blocks still name the old one.
@@ -122,14 +142,19 @@ fn claim_livelist(layers: &Layers, walker: &mut Walker<'_>, object: u64) -> Resu
     let meta = &layers.dsl.meta;
     let at = Bookmark { objset: 0, object, level: 0, block: 0 };
     for list in Deadlist::open(meta, object)?.lists(meta)? {
-        let mut left: BTreeMap<(Option<Dva>, u64), (i64, BlkPtr)> = BTreeMap::new();
-        list.for_each(meta, |bp, freed| {
-            let (count, _) = left.entry((bp.first_dva(), bp.birth())).or_insert((0, *bp));
-            *count += if freed { -1 } else { 1 };
+        // How often each block was born and freed.
+        let mut blocks: BTreeMap<(Option<Dva>, u64), (u64, u64, BlkPtr)> = BTreeMap::new();
+        list.for_each(meta, |bp, is_freed| {
+            let (born, freed, _) = blocks.entry((bp.first_dva(), bp.birth())).or_insert((0, 0, *bp));
+            *(if is_freed { freed } else { born }) += 1;
             Ok(ControlFlow::Continue(()))
         })?;
-        for (count, bp) in left.values() {
-            for _ in 0..*count {
+        for (born, freed, bp) in blocks.values() {
+            if freed > born {
+                let what = format!("livelist {object}: how often it frees the block {bp}");
+                walker.report.find(Finding::Accounting { what, recorded: *freed, found: *born });
+            }
+            for _ in *freed..*born {
                 walker.visit(bp, &at);
             }
         }

@@ -24,7 +24,7 @@ pub struct CheckOptions {
     pub find_same: bool,
 }
 
-/// Data blocks verified at a time, by all workers.
+/// Blocks that lead to no others verified at a time, by all workers.
 const VERIFY_BATCH: usize = 256;
 
 /// Walks trees of blocks, claiming and verifying.
@@ -153,9 +153,11 @@ impl<'a> Walker<'a> {
         self.report.find(Finding::Unreadable { block: at.to_string(), reason: reason.to_string() });
     }
 
-    /// Data blocks are verified many at a time.
+    /// Blocks that lead to no others are verified many at a time: metadata, and data if that was asked for.
     fn verify_later(&mut self, bp: &BlkPtr, at: Bookmark) {
-        if self.options.verify_data {
+        // Which data are the same does not depend on metadata.
+        let is_wanted = self.options.verify_data || (bp.is_metadata() && !self.options.find_same);
+        if is_wanted {
             self.batch.push((*bp, at));
             if self.batch.len() >= VERIFY_BATCH {
                 self.verify_batch();

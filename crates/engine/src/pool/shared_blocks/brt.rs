@@ -17,7 +17,7 @@ use crate::dsl::{Meta, Mos};
 use crate::error;
 use crate::error::{Result, Within};
 use crate::vdev::VdevTree;
-use crate::zap::{Integers, Zap, ZapSpec};
+use crate::zap::{Integers, Value, Zap, ZapSpec};
 
 /// Counts that a vdev may have: a bound for what a damaged pool can make us allocate.
 const COUNTS_MAX: u64 = 1 << 28;
@@ -25,6 +25,17 @@ const COUNTS_MAX: u64 = 1 << 28;
 /// Where a block is, as the table knows it: vdev and offset.
 fn address(bp: &BlkPtr) -> Option<(u32, u64)> {
     bp.first_dva().map(|dva| (dva.vdev, dva.offset))
+}
+
+/// The count in the value of an entry.
+fn count_of(value: &Value, offset: u64) -> Result<u64> {
+    if value.integer_size() == 8 && value.count() == 1 {
+        return Ok(value.first());
+    }
+    match <[u8; 8]>::try_from(value.to_le_bytes().as_slice()) {
+        Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
+        Err(_) => bail!(Corrupt, "the clone count of the block at {offset:#x} is no number"),
+    }
 }
 
 /// What clones are about, in bytes on disk without the share of parity.
@@ -90,17 +101,26 @@ impl VdevTable {
         if !self.live.contains_key(&offset) {
             let entries = self.phys.entries.get();
             let stored = if entries == 0 { None } else { meta.mos.zap(entries)?.lookup_words(&[offset])? };
-            let stored = match stored {
-                None => 0,
-                Some(value) if value.integer_size() == 8 && value.count() == 1 => value.first(),
-                Some(value) => match <[u8; 8]>::try_from(value.to_le_bytes().as_slice()) {
-                    Ok(bytes) => u64::from_le_bytes(bytes),
-                    Err(_) => bail!(Corrupt, "the clone count of the block at {offset:#x} is no number"),
-                },
-            };
+            let stored = stored.map_or(Ok(0), |value| count_of(&value, offset))?;
             self.live.insert(offset, Live { count: stored, stored });
         }
         self.live.get_mut(&offset).ok_or_else(|| error!(Corrupt, "no clone count at {offset:#x}"))
+    }
+
+    /// Calls `visit` with the offset and the count of each entry on disk. What its range does not count is no entry: no free looks for it.
+    fn each(&self, mos: &Mos, visit: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        if self.phys.entries.get() == 0 {
+            return Ok(());
+        }
+        let entries = mos.zap(self.phys.entries.get())?;
+        let mut cursor = entries.cursor_at(0)?;
+        while let Some(entry) = entries.next(&mut cursor)? {
+            let [offset] = entry.words()[..] else { bail!(Corrupt, "a clone count has a key of {} bytes", entry.name.len()) };
+            if self.may_have(offset) {
+                visit(offset, count_of(&entry.value, offset)?);
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, meta: &Meta, offset: u64, size: u64, count: u64) -> Result<()> {
@@ -245,6 +265,14 @@ impl CloneTable {
             used: sum.used.saturating_add(table.phys.used.get()),
             saved: sum.saved.saturating_add(table.phys.saved.get()),
         })
+    }
+
+    /// Calls `visit` with the vdev, the offset and the count of each entry on disk.
+    pub(super) fn each(&self, mos: &Mos, visit: &mut dyn FnMut(u32, u64, u64)) -> Result<()> {
+        for (vdev, table) in &self.vdevs {
+            table.each(mos, &mut |offset, count| visit(*vdev, offset, count)).within(|| format!("clone table of vdev {vdev}"))?;
+        }
+        Ok(())
     }
 
     pub(super) fn is_dirty(&self) -> bool {

@@ -11,6 +11,7 @@ use ondisk::ddt::{
     ALGORITHMS, Class, Entry, FLAG_FLAT, FLAG_LOG, FLAGS, KEY_WORDS, Key, LogHeaderPhys, STATISTICS, STATISTICS_BUCKETS,
     STATISTICS_NUMBERS, Slot, VALUE_LITTLE_ENDIAN, VERSION, VERSION_FLAT, log_records,
 };
+use ondisk::dva::Dva;
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::zap_hash::{FLAG_HASH_64, FLAG_PRE_HASHED, FLAG_WORD_KEYS};
@@ -184,6 +185,33 @@ impl Table {
             }
         }
         Ok(None)
+    }
+
+    /// Calls `visit` with the place of the first copy of each block on disk, and its references.
+    fn each(&self, mos: &Mos, visit: &mut dyn FnMut(Dva, u64)) -> Result<()> {
+        let mut visit_slots = |key: &Key, entry: &Entry| {
+            for slot in entry.slots.iter().filter(|slot| slot.birth != 0) {
+                if let Some(first) = slot.dvas(key).first() {
+                    visit(*first, slot.references);
+                }
+            }
+        };
+        for class in Class::ALL {
+            let Some(object) = self.object(mos, class)? else { continue };
+            let entries = mos.zap(object)?;
+            let mut cursor = entries.cursor_at(0)?;
+            while let Some(entry) = entries.next(&mut cursor)? {
+                let Ok(words) = <[u64; KEY_WORDS]>::try_from(entry.words()) else {
+                    bail!(Corrupt, "the table {} has a key of {} bytes", self.table_name(class), entry.name.len());
+                };
+                let key = Key(words);
+                if !self.logged.contains_key(&key) {
+                    visit_slots(&key, &decode_value(&entry.value.to_le_bytes(), self.flat)?);
+                }
+            }
+        }
+        self.logged.iter().for_each(|(key, (_, entry))| visit_slots(key, entry));
+        Ok(())
     }
 
     /// Changes the references to a block; `false`: it is not in the table.
@@ -430,6 +458,11 @@ impl DedupTables {
             }
         }
         Ok(space)
+    }
+
+    /// Calls `visit` with the place of the first copy of each block on disk, and its references.
+    pub(super) fn each(&self, mos: &Mos, visit: &mut dyn FnMut(Dva, u64)) -> Result<()> {
+        self.tables.values().try_for_each(|table| table.each(mos, visit).within(|| format!("dedup table {}", table.name)))
     }
 
     pub(super) fn is_dirty(&self) -> bool {

@@ -40,6 +40,26 @@ pub use ddt::DedupSpace;
 use brt::CloneTable;
 use ddt::DedupTables;
 
+/// How many pointers lead to blocks, by vdev and offset of the first copy.
+pub(in crate::pool) type References = BTreeMap<(u32, u64), u64>;
+
+/// What the tables on disk say of every block that is in one: to any other leads one pointer. They are opened for this alone.
+///
+/// # Errors
+/// A table cannot be read or makes no sense.
+pub(in crate::pool) fn recorded_references(meta: &Meta) -> Result<References> {
+    let mut recorded = References::new();
+    DedupTables::open(&meta.mos)?.each(&meta.mos, &mut |place, references| {
+        recorded.insert((place.vdev, place.offset), references);
+    })?;
+    CloneTable::open(&meta.mos)?.each(&meta.mos, &mut |vdev, offset, count| {
+        // The first one is counted here only if the block is in no deduplication table.
+        let references = recorded.entry((vdev, offset)).or_insert(1);
+        *references = references.saturating_add(count);
+    })?;
+    Ok(recorded)
+}
+
 /// All tables of a pool.
 pub struct SharedBlocks {
     meta: Arc<Meta>,

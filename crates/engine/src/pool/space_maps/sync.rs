@@ -373,7 +373,7 @@ impl SpaceMaps {
     /// # Errors
     /// There is no such vdev.
     pub fn allocated(&self, vdev: u32) -> Result<u64> {
-        Ok(self.vdev(vdev)?.maps.iter().map(|slot| slot.lock().allocated()).sum())
+        Ok(self.vdev(vdev)?.maps.iter().fold(0, |sum: u64, slot| sum.saturating_add(slot.lock().allocated())))
     }
 
     /// Brings into memory what is free in the metaslab at an offset.
