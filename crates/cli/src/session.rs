@@ -144,8 +144,8 @@ impl Session<'_> {
 
     /// Complains that `action` failed: `cannot open 'tank': no such pool`.
     pub(crate) fn failed(&mut self, action: impl fmt::Display, failure: &Failure) -> Stop {
-        // What is mounted stands in the way: that says all.
-        if failure.message.starts_with("cannot unmount '") {
+        // What is mounted stands in the way, or is not mounted any more although the rest is done: that says all.
+        if ["cannot unmount '", "cannot mount '"].iter().any(|start| failure.message.starts_with(start)) {
             complain!(self, "{failure}");
         } else {
             complain!(self, "{action}: {failure}");

@@ -368,3 +368,37 @@ fn limits_of_a_shell_are_not_the_daemons() {
     rig.ok("zpool export tank");
     rig.check("tank");
 }
+
+/// A file system that could not be mounted at its new place was left unmounted without a word, and the command had succeeded.
+#[test]
+fn what_cannot_be_mounted_at_its_new_place_is_said() {
+    let Some(rig) = Rig::with_tank("a.img", 128 * MIB, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs create tank/a/b");
+    let are_mounted = |places: [&str; 2]| places.iter().all(|place| rig.is_mounted(place));
+    fs::write(rig.path("file"), "in the way").unwrap();
+    let said = rig.run("zfs set mountpoint=@file tank/a");
+    assert!(said.code == 255 && said.err.starts_with("cannot mount 'tank/a': ") && said.err.contains("\ncannot mount 'tank/a/b': "), "{said:?}");
+    assert!(said.err.ends_with("\nproperty may be set but unable to remount filesystem 'tank/a'\n"), "{said:?}");
+    assert_eq!(said.err.lines().count(), 3, "each once: {said:?}");
+    assert_eq!((rig.get("tank/a", "mountpoint"), rig.get("tank/a", "mounted")), (rig.text("file"), "no".to_owned()));
+    rig.ok("zfs inherit mountpoint tank/a");
+    assert!(are_mounted(["mnt/a", "mnt/a/b"]));
+
+    rig.ok("zfs set mountpoint=@there tank/a");
+    fs::write(rig.path("mnt/a"), "in the way").unwrap();
+    let said = rig.run("zfs inherit mountpoint tank/a");
+    assert!(said.code == 1 && said.err.starts_with("cannot mount 'tank/a': ") && !said.err.contains("cannot inherit"), "{said:?}");
+    fs::remove_file(rig.path("mnt/a")).unwrap();
+    rig.ok("zfs mount -a");
+    assert!(are_mounted(["mnt/a", "mnt/a/b"]));
+
+    fs::write(rig.path("mnt/x"), "in the way").unwrap();
+    let said = rig.run("zfs rename tank/a tank/x");
+    assert!(said.code == 1 && said.err.starts_with("cannot mount 'tank/x': ") && said.err.contains("\ncannot mount 'tank/x/b': "), "{said:?}");
+    assert_eq!(rig.get("tank/x/b", "mounted"), "no");
+    fs::remove_file(rig.path("mnt/x")).unwrap();
+    rig.ok("zfs mount -a");
+    assert!(are_mounted(["mnt/x", "mnt/x/b"]));
+    rig.finish("tank", &["a.img"]);
+}

@@ -4,6 +4,7 @@ use engine::dsl::prop_table::{DatasetTypes, find, is_user_property};
 use engine::error::ErrorKind;
 
 use super::datasets::volume_reservation;
+use super::mounting::NotMounted;
 use super::quotas;
 use crate::control::pools::{Failure, FailureKind, Pools, checks};
 use crate::control::{DatasetInherit, DatasetSet, Setting, Value};
@@ -52,11 +53,11 @@ impl Pools {
         let pool = self.pool_of(name)?.pool.clone();
         let moving = if no_remount { Default::default() } else { self.begin_move(name, &changes)? };
         let changed = pool.engine().dsl.set_properties(name, changes).map_err(|error| property_failure(&error));
-        self.end_move(name, &moving);
+        let left = self.end_move(name, &moving);
         changed?;
         pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
         self.mounter.refresh(&pool);
-        Ok(())
+        NotMounted::answer(&left)
     }
 }
 
