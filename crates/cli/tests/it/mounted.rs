@@ -94,11 +94,11 @@ fn a_killed_daemon_loses_nothing_that_was_synced() {
 fn a_daemon_that_is_told_to_end_exports() {
     let Some(rig) = Rig::new() else { return };
     rig.image("a.img", 256 * MIB);
-    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zpool create -o cachefile=@cache -O mountpoint=@mnt tank @a.img");
     fs::write(rig.path("mnt/file"), b"content").unwrap();
     kill_process(rig.daemon(), Signal::TERM).unwrap();
     rig.wait("the daemon's end", || !rig.path("sock").exists() && !rig.is_mounted("mnt"));
-    rig.wait("the release of the image", || rig.run("zpool import -d @ tank").code == 0);
+    rig.wait("the release of the image", || rig.run("zpool import -c @cache tank").code == 0);
     assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), b"content");
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);

@@ -11,6 +11,8 @@ use crate::control::{PoolDestroy, PoolExport};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Export,
+    /// The program ends: the cache file still says where the pool is, for the next one.
+    Quit,
     /// Without changing anything more on disk.
     HardExport,
     Destroy,
@@ -66,6 +68,10 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn export_pool(&mut self, export: &PoolExport) -> Result<(), Failure> {
+        self.export_as(export, if export.hard_force { Ending::HardExport } else { Ending::Export })
+    }
+
+    fn export_as(&mut self, export: &PoolExport, how: Ending) -> Result<(), Failure> {
         let engine = self.find(&export.name)?.pool.engine().clone();
         if engine.vdevs.gate().failure().is_some() {
             if !export.hard_force {
@@ -85,7 +91,7 @@ impl Pools {
             _ => failure,
         })?;
         self.note_named_event("pool_export", &export.name);
-        self.end(&export.name, if export.hard_force { Ending::HardExport } else { Ending::Export })
+        self.end(&export.name, how)
     }
 
     pub(in crate::control::pools) fn destroy_pool(&mut self, destroy: &PoolDestroy) -> Result<(), Failure> {
@@ -118,7 +124,7 @@ impl Pools {
     fn end(&mut self, name: &str, how: Ending) -> Result<(), Failure> {
         let pool = self.find(name)?.pool.clone();
         let result = match how {
-            Ending::Export => patiently(|| pool.export()),
+            Ending::Export | Ending::Quit => patiently(|| pool.export()),
             Ending::Destroy => patiently(|| pool.destroy()),
             Ending::HardExport => {
                 pool.abandon();
@@ -133,7 +139,7 @@ impl Pools {
                 if let Some(gone) = self.pools.remove(name) {
                     self.beside.show(&self.pools);
                     // What was given up is as after a crash: the file still says where it is.
-                    if how != Ending::HardExport {
+                    if matches!(how, Ending::Export | Ending::Destroy) {
                         self.forget_in_cachefile(gone.cachefile.lock().as_deref());
                     }
                     gone.auxiliary.lock().held.clear();
@@ -144,14 +150,15 @@ impl Pools {
         }
     }
 
-    /// Exports every pool, whatever is in use; the first failure is reported when all have been tried.
+    /// Exports every pool at the end of the program, whatever is in use; the first failure is reported when all have been tried. Cache files stay: the
+    /// pools were not exported by a user, and `zpool import -c` finds them at the next start.
     pub(in crate::control::pools) fn export_all(&mut self) -> Result<(), Failure> {
         let names: Vec<String> = self.pools.keys().cloned().collect();
         let mut first = Ok(());
         for name in names {
             let hard_force = self.pools.get(&name).is_some_and(|imported| imported.pool.engine().vdevs.gate().failure().is_some());
             let export = PoolExport { name, force: true, hard_force };
-            let done = self.export_pool(&export);
+            let done = self.export_as(&export, if hard_force { Ending::HardExport } else { Ending::Quit });
             if let Err(failure) = &done {
                 tracing::error!(pool = export.name, %failure, "the pool could not be exported in order");
             }
