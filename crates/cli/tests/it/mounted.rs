@@ -402,3 +402,31 @@ fn what_cannot_be_mounted_at_its_new_place_is_said() {
     assert!(are_mounted(["mnt/x", "mnt/x/b"]));
     rig.finish("tank", &["a.img"]);
 }
+
+/// What lies in a file system that could not be mounted was mounted nevertheless, and hidden when that one was mounted later.
+#[test]
+fn nothing_is_mounted_in_what_could_not_be() {
+    let Some(rig) = Rig::with_tank("a.img", 128 * MIB, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create -o overlay=off tank/a");
+    for name in ["tank/a/b", "tank/a/b/c", "tank/d"] {
+        rig.ok(&format!("zfs create {name}"));
+    }
+    for name in ["tank/a/b/c", "tank/a/b", "tank/a", "tank/d"] {
+        rig.ok(&format!("zfs unmount {name}"));
+    }
+    fs::create_dir_all(rig.path("mnt/a")).unwrap();
+    fs::write(rig.path("mnt/a/in-the-way"), "").unwrap();
+    let said = rig.run("zfs mount -a");
+    let place = rig.text("mnt/a");
+    assert!(said.code == 1 && said.err.contains(&format!("cannot mount '{place}': directory is not empty\n")), "{said:?}");
+    for name in ["tank/a/b", "tank/a/b/c"] {
+        assert!(said.err.contains(&format!("cannot mount '{name}': it lies in {place}, whose own file system could not be mounted\n")), "{said:?}");
+        assert_eq!(rig.get(name, "mounted"), "no", "{name}");
+    }
+    assert!(rig.is_mounted("mnt/d"), "it lies elsewhere");
+    fs::remove_file(rig.path("mnt/a/in-the-way")).unwrap();
+    rig.ok("zfs mount -a");
+    fs::write(rig.path("mnt/a/b/c/file"), "seen").unwrap();
+    assert!(["mnt/a", "mnt/a/b", "mnt/a/b/c"].iter().all(|place| rig.is_mounted(place)));
+    rig.finish("tank", &["a.img"]);
+}
