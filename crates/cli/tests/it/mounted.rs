@@ -430,3 +430,24 @@ fn nothing_is_mounted_in_what_could_not_be() {
     assert!(["mnt/a", "mnt/a/b", "mnt/a/b/c"].iter().all(|place| rig.is_mounted(place)));
     rig.finish("tank", &["a.img"]);
 }
+
+/// With a letter for keys nothing was mounted or unmounted, although nothing was encrypted.
+#[test]
+fn letters_for_keys_do_not_matter_to_what_has_none() {
+    let Some(rig) = Rig::with_tank("a.img", 128 * MIB, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create tank/a");
+    let mounted = || ["mnt", "mnt/a"].map(|place| rig.is_mounted(place));
+    rig.ok("zfs unmount -u tank/a");
+    assert_eq!(mounted(), [true, false]);
+    rig.ok("zfs mount -l tank/a");
+    rig.ok("zfs mount -l -o remount tank/a");
+    assert_eq!(mounted(), [true, true]);
+    rig.ok("zfs unmount -au");
+    assert_eq!(mounted(), [false, false]);
+    rig.ok("zfs mount -al");
+    assert_eq!(mounted(), [true, true]);
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -l -d @ tank");
+    assert_eq!(mounted(), [true, true]);
+    rig.finish("tank", &["a.img"]);
+}

@@ -619,7 +619,7 @@ impl Backend for Pools {
 
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure> {
         if unmount.unload_key {
-            return Err(not_yet("encryption is"));
+            self.check_no_key(&unmount.name)?;
         }
         if !unmount.force {
             // The kernel would hand over what it has, and wait for the devices.
@@ -641,7 +641,8 @@ impl Backend for Pools {
                 pools.entry(imported.pool.name()).or_insert_with(|| imported.pool.clone());
             }
         }
-        let is_plain = |unmount: &DatasetUnmount| !unmount.unload_key && !unmount.tree && self.check_running(&unmount.name).is_ok();
+        let is_keyless = |unmount: &DatasetUnmount| !unmount.unload_key || self.check_no_key(&unmount.name).is_ok();
+        let is_plain = |unmount: &DatasetUnmount| !unmount.tree && self.check_running(&unmount.name).is_ok() && is_keyless(unmount);
         let mut failures = if unmounts.iter().all(is_plain) {
             self.unmount_each(&unmounts)
         } else {

@@ -7,7 +7,7 @@ use engine::dsl::{PropertyValue, PropertyValues};
 
 use super::list::source_of;
 use crate::PropertyChange;
-use crate::control::pools::{Failure, FailureKind, MountPlan, Pools};
+use crate::control::pools::{Failure, FailureKind, MountPlan, Pools, not_yet};
 use crate::control::{DatasetMount, DatasetUnmount, Mount, Source, mountpoint};
 
 /// Numbers of the words of `canmount`.
@@ -32,7 +32,10 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn mount(&mut self, mount: &DatasetMount) -> Result<(), Failure> {
-        if mount.options.iter().any(|option| option == "remount") && !mount.load_key {
+        if mount.options.iter().any(|option| option == "remount") {
+            if mount.load_key {
+                self.check_no_key(&mount.name)?;
+            }
             let pool = self.pool_of(&mount.name)?.pool.clone();
             return self.mounter.remount(&pool, &mount.name, &mount.options);
         }
@@ -51,11 +54,14 @@ impl Pools {
         failures.into_iter().map(|planned| planned.map_or_else(|failure| failure, |()| mounted.next().and_then(Result::err))).collect()
     }
 
+    /// Loading and unloading keys means something for what is encrypted only; there it is refused.
+    pub(in crate::control::pools) fn check_no_key(&self, name: &str) -> Result<(), Failure> {
+        let dataset = self.pool_of(name)?.pool.engine().dsl.open_dataset(name).map_err(|error| Failure::about_dataset(&error))?;
+        if dataset.dir.crypto_key == 0 { Ok(()) } else { Err(not_yet("encryption is")) }
+    }
+
     /// What is to be mounted where.
     fn plan(&self, mount: &DatasetMount) -> Result<MountPlan, Failure> {
-        if mount.load_key {
-            return Err(crate::control::pools::not_yet("encryption is"));
-        }
         let imported = self.pool_of(&mount.name)?;
         let pool = imported.pool.clone();
         if mount.name.contains('#') {
@@ -67,6 +73,9 @@ impl Pools {
         let dataset = pool.engine().dsl.open_dataset(&mount.name).map_err(failed)?;
         if super::datasets::is_volume(dataset.objset_type().map_err(failed)?) {
             return Err(Failure::new(FailureKind::BadType));
+        }
+        if mount.load_key {
+            self.check_no_key(&mount.name)?;
         }
         let values = dataset.property_values();
         let path = match &mount.at {
