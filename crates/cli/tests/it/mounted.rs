@@ -114,6 +114,8 @@ fn what_is_in_use_is_let_go_by_force_only() {
     file.write_all(b"before").unwrap();
     rig.refused("zfs unmount tank/a", "pool or dataset is busy");
     rig.refused("zpool export tank", "pool or dataset is busy");
+    // It is for pools that cannot go on, and tore everything away from those who used this one.
+    rig.refused("zpool export -F tank", "pool or dataset is busy");
     rig.refused("zpool destroy tank", "could not unmount datasets");
     rig.refused("zfs destroy tank/a", "dataset is busy");
     rig.ok("zpool export -f tank");

@@ -428,7 +428,8 @@ impl Backend for Pools {
     }
 
     fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure> {
-        let free = if export.hard_force { Ok(()) } else { self.check_no_stream(&export.name) };
+        let is_stopped = self.pools.get(&export.name).is_some_and(|imported| export::is_stopped(imported.pool.engine()));
+        let free = if export.hard_force && is_stopped { Ok(()) } else { self.check_no_stream(&export.name) };
         let done = free.and_then(|()| self.export_pool(&export));
         self.table_changed();
         done

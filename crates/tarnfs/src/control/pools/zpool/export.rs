@@ -26,6 +26,11 @@ pub(in crate::control::pools) fn suspended() -> Failure {
     )
 }
 
+/// The pool waits for its devices, or has stopped: those who use it cannot let go of it in order.
+pub(in crate::control::pools) fn is_stopped(engine: &engine::pool::Pool) -> bool {
+    engine.vdevs.gate().failure().is_some() || engine.context.groups.failure().is_some()
+}
+
 /// Requests that wait for a suspended pool wait no more (`zpool export -F`).
 pub(in crate::control::pools) fn give_up(engine: &engine::pool::Pool) {
     let gate = engine.vdevs.gate();
@@ -58,7 +63,7 @@ fn let_go(mut gone: Arc<Imported>) {
 }
 
 impl Pools {
-    /// A pool that is sent from, or received into, is neither exported nor destroyed, by force either.
+    /// A pool that is sent from, or received into, is neither exported nor destroyed, by force either, as long as it works.
     ///
     /// # Errors
     /// Such a stream is under way.
@@ -80,12 +85,13 @@ impl Pools {
             // Or the mounts could not end.
             give_up(&engine);
         }
-        let force = export.force || export.hard_force;
-        if !force && self.uses_shared_spare(self.find(&export.name)?) {
+        if !export.force && !export.hard_force && self.uses_shared_spare(self.find(&export.name)?) {
             let name = &export.name;
             let words = format!("use '-f' to override the following errors:\n'{name}' has an active shared spare which could be used by other pools once '{name}' is exported.");
             return Err(Failure::with(FailureKind::PoolBusy, words));
         }
+        // In a pool that works, `-F` alone takes nothing from those who use it.
+        let force = export.force || (export.hard_force && is_stopped(&engine));
         self.unmount_pool(&export.name, force).map_err(|failure| match failure.kind {
             FailureKind::DatasetBusy => Failure { kind: FailureKind::PoolBusy, ..failure },
             _ => failure,
