@@ -526,9 +526,13 @@ impl Mounter for FuseMounter {
         }
     }
 
+    fn check_replace(&self, dataset: &str) -> Result<(), Failure> {
+        self.transactions.before_unmount(|other| other == dataset, false)
+    }
+
     fn replace_contents(&mut self, pool: &Arc<Pool>, dataset: &str, change: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
         let Some(ops) = self.mounts.ops(dataset).map(Arc::clone).filter(|ops| !ops.is_ended()) else { return change() };
-        self.transactions.before_unmount(|other| other == dataset, false)?;
+        self.check_replace(dataset)?;
         self.fetch_writes(dataset);
         let asked = self.options(dataset);
         let object = pool.engine().dsl.open_dataset(dataset).map_err(failed)?.object;

@@ -143,6 +143,15 @@ pub trait Mounter: Send {
         change()
     }
 
+    /// May a mounted file system get other contents ([`Mounter::replace_contents`])?
+    ///
+    /// # Errors
+    /// Transactions are under way.
+    fn check_replace(&self, dataset: &str) -> Result<(), Failure> {
+        let _ = dataset;
+        Ok(())
+    }
+
     /// Snapshots of these file systems are made or destroyed. To be called when that is done: listings of them are read anew.
     fn snapshots_changed(&mut self, heads: &[String]) -> Box<dyn FnOnce() + Send> {
         let _ = heads;

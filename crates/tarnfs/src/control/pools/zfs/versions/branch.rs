@@ -89,6 +89,13 @@ impl Pools {
             }
             _ => Failure::about_dataset(&error),
         };
+        if rollback.dry_run {
+            self.mounter.check_replace(head)?;
+            if !self.mounter.has(head) {
+                pool.refuse_if_used(head).map_err(rolled_back)?;
+            }
+            return pool.engine().dsl.check_rollback_past_newer(head, to).map_err(rolled_back);
+        }
         let mut change = || pool.roll_back(head, Some(to)).map_err(rolled_back);
         self.replace_contents(&pool, head, &mut change)
     }
