@@ -192,8 +192,8 @@ pub trait Mounter: Send {
         self.list().into_iter().filter(|mount| mount.dataset == dataset).collect()
     }
 
-    /// Properties of datasets of a pool changed.
-    fn refresh(&mut self, pool: &Arc<Pool>);
+    /// Properties of datasets of a pool changed. Returns the datasets whose mounts stay what they were for now, and why.
+    fn refresh(&mut self, pool: &Arc<Pool>) -> Vec<(String, Failure)>;
 
     /// What has the kernel hand over what was written to the file systems of a pool and is still in its cache. That may take long,
     /// and others need not wait for it.
@@ -263,7 +263,9 @@ impl Mounter for NoMounts {
         Vec::new()
     }
 
-    fn refresh(&mut self, _: &Arc<Pool>) {}
+    fn refresh(&mut self, _: &Arc<Pool>) -> Vec<(String, Failure)> {
+        Vec::new()
+    }
 }
 
 /// An imported pool, and what only this import knows of it.

@@ -91,7 +91,8 @@ fn a_pool_that_is_to_stay_old_is_not_upgraded() {
     rig.pools.pool_create(create).unwrap();
     let upgrade = |rig: &mut Rig, version| rig.pools.pool_upgrade(PoolUpgrade { name: "tank".into(), version });
     let version = |rig: &Rig| rig.pools.pool("tank").unwrap().engine().config().version;
-    for (compatibility, refused) in [("legacy", FailureKind::PoolNotSupported), (empty.as_str(), FailureKind::PoolNotSupported), (missing.as_str(), FailureKind::BadProperty)] {
+    let (none, unknown) = (FailureKind::PoolNotSupported, FailureKind::BadProperty);
+    for (compatibility, refused) in [("legacy", none), (empty.as_str(), none), (missing.as_str(), unknown)] {
         let settings = vec![Setting::new("compatibility", compatibility)];
         rig.pools.pool_set(PoolSet { name: "tank".into(), settings }).unwrap();
         for wanted in [28, 5000] {
