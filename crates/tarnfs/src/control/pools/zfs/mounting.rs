@@ -124,6 +124,9 @@ impl Pools {
         let can_mount = dataset.number_property("canmount").map_err(failed)?;
         let due = (can_mount == CAN_MOUNT_ON || (was_mounted && can_mount != CAN_MOUNT_OFF))
             && dataset.number_property("zoned").map_err(failed)? == 0
+            // What has a key that is not loaded, or is received in part, cannot be mounted, and nobody expects that it is.
+            && dataset.dir.crypto_key == 0
+            && !dataset.is_inconsistent()
             && !super::datasets::is_volume(dataset.objset_type().map_err(failed)?);
         drop(dataset);
         let (place, _) = self.mountpoint(name)?;
@@ -295,7 +298,7 @@ impl Pools {
         left
     }
 
-    /// A dataset and all below it, parents before children.
+    /// A dataset and all below it that have a name for users, parents before children.
     fn tree_below(&self, name: &str) -> Result<Vec<String>, crate::Error> {
         let Ok(imported) = self.pool_of(name) else { return Ok(Vec::new()) };
         let dsl = &imported.pool.engine().dsl;
@@ -304,7 +307,8 @@ impl Pools {
         let mut at = 0;
         while at < names.len() {
             let dir = dsl.dir_by_name(&names[at])?;
-            let children: Vec<String> = dsl.children(&dir)?.into_iter().map(|(child, _)| format!("{}/{child}", names[at])).collect();
+            let children = dsl.children(&dir)?.into_iter().filter(|(child, _)| !child.contains(['$', '%']));
+            let children: Vec<String> = children.map(|(child, _)| format!("{}/{child}", names[at])).collect();
             names.extend(children);
             at += 1;
         }
