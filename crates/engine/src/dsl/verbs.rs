@@ -90,17 +90,18 @@ impl Dsl {
         self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| rollback_sync(&dsl.parts, &find(dsl)?, tx))
     }
 
-    /// Could [`Dsl::roll_back`] go back to the snapshot `to`, if no snapshot or bookmark were newer? To be asked before those are destroyed.
+    /// Could [`Dsl::roll_back`] go back to the snapshot `to`, if no snapshot or bookmark were newer? To be asked before those are destroyed. `is_open`: the
+    /// caller has the head open as a file system, and lets go of it before.
     ///
     /// # Errors
     /// Those of [`Dsl::roll_back`], but for `Exists` and `NoSpace`.
-    pub fn check_rollback_past_newer(self: &Arc<Self>, name: &str, to: &str) -> Result<()> {
+    pub fn check_rollback_past_newer(self: &Arc<Self>, name: &str, to: &str, is_open: bool) -> Result<()> {
         if self.meta.context.read_only {
             crate::bail!(ReadOnly, "the pool is read-only");
         }
         self.receiving().destroy_leftover(name, ROLLBACK_NAME)?;
         let _names = self.lock_names();
-        check_past_newer(&self.parts, name, to)
+        check_past_newer(&self.parts, name, to, is_open)
     }
 
     /// What can be done with snapshots, holds and bookmarks.

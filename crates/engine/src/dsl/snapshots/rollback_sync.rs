@@ -76,11 +76,12 @@ pub(in crate::dsl) fn check_rollback(parts: &Parts, name: &str, to: Option<&str>
     Ok(head)
 }
 
-/// Could the head go back to the snapshot `to`, if nothing were newer? How much room it makes to destroy that is not known yet.
+/// Could the head go back to the snapshot `to`, if nothing were newer? How much room it makes to destroy that is not known yet. `is_open`: its intent log is
+/// replayed, or will be before the rollback.
 ///
 /// # Errors
 /// `NotFound`, `Busy`, `Quota`.
-pub(in crate::dsl) fn check_past_newer(parts: &Parts, name: &str, to: &str) -> Result<()> {
+pub(in crate::dsl) fn check_past_newer(parts: &Parts, name: &str, to: &str, is_open: bool) -> Result<()> {
     let head = parts.tree.dataset_by_name(name)?;
     if head.is_snapshot {
         return Err(cannot("rollback", name, "it is a snapshot", ErrorKind::Invalid));
@@ -89,7 +90,9 @@ pub(in crate::dsl) fn check_past_newer(parts: &Parts, name: &str, to: &str) -> R
         return Err(cannot("rollback", name, "snapshot does not exist", ErrorKind::NotFound));
     };
     check_not_begun(parts, &head)?;
-    check_unused(parts, "rollback", &head, None)?;
+    if !is_open {
+        check_unused(parts, "rollback", &head, None)?;
+    }
     check_quota_to_swap("rollback", &head, parts.tree.dataset(to)?.referenced().used)
 }
 

@@ -91,10 +91,11 @@ impl Pools {
         };
         if rollback.dry_run {
             self.mounter.check_replace(head)?;
-            if !self.mounter.has(head) {
+            let is_open = self.mounter.has(head);
+            if !is_open {
                 pool.refuse_if_used(head).map_err(rolled_back)?;
             }
-            return pool.engine().dsl.check_rollback_past_newer(head, to).map_err(rolled_back);
+            return pool.engine().dsl.check_rollback_past_newer(head, to, is_open).map_err(rolled_back);
         }
         let mut change = || pool.roll_back(head, Some(to)).map_err(rolled_back);
         self.replace_contents(&pool, head, &mut change)
