@@ -213,6 +213,11 @@ impl Program {
             }
             return self.explain(session, command);
         }
+        // What it is taken for instead would be another name, or another value.
+        if let (Action::Run(_), Some(odd)) = (command.action, given.iter().find(|word| word.to_str().is_none())) {
+            complain!(session, "'{}' is not valid UTF-8, which names, properties and their values have to be here", odd.display());
+            return self.finish(session, Some(command), Ok(1));
+        }
         let outcome = match command.action {
             Action::Run(run) => run(session, &words),
             Action::RunRaw(run) => run(session, given),

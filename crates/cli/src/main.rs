@@ -45,8 +45,8 @@ use session::{History, Session};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The words of the command line as text, which names of pools, datasets and properties are. What is a file's, or another
-/// program's, is taken as it was given.
+/// The words of the command line as text, which names of pools, datasets and properties are: for a command that takes them so, others are refused
+/// ([`command`]). What is a file's, or another program's, is taken as it was given.
 fn texts(given: &[OsString]) -> Vec<String> {
     given.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }

@@ -144,8 +144,8 @@ impl Session<'_> {
 
     /// Complains that `action` failed: `cannot open 'tank': no such pool`.
     pub(crate) fn failed(&mut self, action: impl fmt::Display, failure: &Failure) -> Stop {
-        // What is mounted stands in the way: that says all.
-        if failure.message.starts_with("cannot unmount '") {
+        // What is mounted stands in the way, or is not mounted any more although the rest is done: that says all.
+        if ["cannot unmount '", "cannot mount '"].iter().any(|start| failure.message.starts_with(start)) {
             complain!(self, "{failure}");
         } else {
             complain!(self, "{action}: {failure}");
@@ -162,7 +162,8 @@ impl Session<'_> {
         }
         let reply = self.control.call(request);
         let refused = matches!(&reply, Reply::Refused(refusals) if !refusals.is_empty());
-        if !matches!(reply, Reply::Failed(_)) && !refused {
+        let failed = matches!(&reply, Reply::Failed(failure) if failure.kind != FailureKind::TakesEffectLater);
+        if !failed && !refused {
             self.history.changed.extend(changed);
         }
         match reply {
@@ -184,9 +185,15 @@ impl Session<'_> {
         }
     }
 
-    /// Sends a request that has no answer but success.
+    /// Sends a request that has no answer but success. What is done but takes effect later is said, and is no failure.
     pub(crate) fn perform(&mut self, request: Request) -> Result<(), Failure> {
-        self.ask(request, |reply| matches!(reply, Reply::Done).then_some(()))
+        match self.ask(request, |reply| matches!(reply, Reply::Done).then_some(())) {
+            Err(later) if later.kind == FailureKind::TakesEffectLater => {
+                complain!(self, "warning: {later}");
+                Ok(())
+            }
+            answer => answer,
+        }
     }
 
     /// Sends a request to use a device again: how is it?

@@ -398,7 +398,9 @@ impl Mounter for Stuck {
         Vec::new()
     }
 
-    fn refresh(&mut self, _: &Arc<Pool>) {}
+    fn refresh(&mut self, _: &Arc<Pool>) -> Vec<(String, Failure)> {
+        Vec::new()
+    }
 
     fn flush(&mut self, _: &Arc<Pool>) -> Flush {
         let (begun, release) = (self.begun.clone(), Arc::clone(&self.release));

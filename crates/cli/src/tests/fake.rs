@@ -168,6 +168,10 @@ impl Backend for FakeBackend {
         self.find(&rename.from).map(|_| ())
     }
 
+    fn dataset_rollback(&mut self, rollback: DatasetRollback) -> Done {
+        self.find(&rollback.snapshot).map(|_| ())
+    }
+
     fn owner_space(&mut self, space: OwnerSpace) -> Result<Vec<OwnerUse>, Failure> {
         self.find(&space.name)?;
         Ok(if space.kind == OwnerKind::User { self.owners.clone() } else { Vec::new() })

@@ -329,3 +329,21 @@ fn a_rollback_destroys_only_what_is_newer() {
     let destroyed: Vec<String> = backend.changes().into_iter().flat_map(destroyed).collect();
     assert_eq!(destroyed, ["tank/a@3"], "{}", ran.err);
 }
+
+/// They were destroyed before anybody asked whether the rollback can be done.
+#[test]
+fn a_rollback_is_asked_for_before_anything_is_destroyed() {
+    let mut backend = FakeBackend::default();
+    backend.dataset("tank/a", DatasetKind::Filesystem, 1, Vec::new());
+    for (name, txg) in [("tank/a@1", 10), ("tank/a@2", 20)] {
+        backend.dataset(name, DatasetKind::Snapshot, txg, Vec::new());
+    }
+    let rollback = |dry_run| Request::DatasetRollback(DatasetRollback { snapshot: "tank/a@1".into(), dry_run });
+    prints(&mut backend, "zfs rollback -r tank/a@1", "");
+    let changes = backend.changes();
+    assert!(matches!(changes.as_slice(), [asked, Request::SnapshotsDestroy(_), done] if [asked, done] == [&rollback(true), &rollback(false)]), "{changes:?}");
+    // Where nothing is newer, one question is enough.
+    backend.requests.clear();
+    prints(&mut backend, "zfs rollback -r tank/a@1", "");
+    assert_eq!(backend.changes(), [rollback(false)]);
+}

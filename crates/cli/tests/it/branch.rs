@@ -140,3 +140,33 @@ fn what_is_mounted_below_a_file_system_that_is_rolled_back_stays() {
     rig.ok("zpool export tank");
     rig.zdb(&["img"]);
 }
+
+/// Snapshots that were newer were destroyed first, and then the rollback was refused.
+#[test]
+fn a_rollback_that_cannot_be_done_destroys_nothing() {
+    let Some(rig) = Rig::with_tank("img", 256 << 20, "-m @m -O compression=off") else { return };
+    rig.ok("zfs create tank/a");
+    let file = rig.path("m/a/file");
+    fs::write(&file, vec![1; 20 << 20]).unwrap();
+    rig.ok("zfs snapshot tank/a@one");
+    fs::remove_file(&file).unwrap();
+    rig.ok("zfs wait -t deleteq tank/a");
+    rig.ok("zpool sync tank");
+    rig.ok("zfs snapshot tank/a@two");
+    let snapshots = || rig.ok("zfs list -H -o name -t snapshot tank/a");
+    let all = "tank/a@one\ntank/a@two\n";
+    // It may not refer to so much any more.
+    rig.ok("zfs set refquota=5M tank/a");
+    rig.refused("zfs rollback -r tank/a@one", "cannot rollback 'tank/a': out of space");
+    assert_eq!(snapshots(), all);
+    rig.ok("zfs set refquota=none tank/a");
+    // A transaction has what is to go.
+    let view = rig.ok(&format!("transaction begin -o {} tank/a", std::process::id())).trim_end().to_owned();
+    rig.refused("zfs rollback -r tank/a@one", "a transaction is open at ");
+    assert_eq!(snapshots(), all);
+    rig.ok(&format!("transaction abort {view}"));
+    rig.ok("zfs rollback -r tank/a@one");
+    assert_eq!(snapshots(), "tank/a@one\n");
+    assert!(fs::read(&file).unwrap() == vec![1; 20 << 20]);
+    rig.finish("tank", &["img"]);
+}

@@ -3,7 +3,9 @@
 //! Every verb is walked that the program itself lists, so a new one is in these tests as soon as it is in its table.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -426,4 +428,17 @@ fn without_the_device_each_verb_that_mounts_names_it() {
         "{said:?}"
     );
     rig.zdb(&["a.img"]);
+}
+
+/// A byte that is no UTF-8 was taken for another one: `zfs set` stored a value that nobody had given.
+#[test]
+fn what_is_not_text_is_refused() {
+    let Some(rig) = Rig::with_tank("a.img", 128 << 20, "-O mountpoint=none") else { return };
+    let mut command = rig.command("zfs set");
+    command.arg(OsStr::from_bytes(b"local:note=caf\xe9")).arg("tank");
+    let said = run_for(&mut command, LIMIT).expect("it ends");
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.starts_with("'local:note=caf") && said.err.contains("' is not valid UTF-8"), "{said:?}");
+    assert_eq!(rig.get("tank", "local:note"), "-");
+    rig.finish("tank", &["a.img"]);
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::rig::Rig;
+use crate::rig::{Rig, Said};
 
 const MIB: u64 = 1 << 20;
 
@@ -94,11 +94,11 @@ fn a_killed_daemon_loses_nothing_that_was_synced() {
 fn a_daemon_that_is_told_to_end_exports() {
     let Some(rig) = Rig::new() else { return };
     rig.image("a.img", 256 * MIB);
-    rig.ok("zpool create -O mountpoint=@mnt tank @a.img");
+    rig.ok("zpool create -o cachefile=@cache -O mountpoint=@mnt tank @a.img");
     fs::write(rig.path("mnt/file"), b"content").unwrap();
     kill_process(rig.daemon(), Signal::TERM).unwrap();
     rig.wait("the daemon's end", || !rig.path("sock").exists() && !rig.is_mounted("mnt"));
-    rig.wait("the release of the image", || rig.run("zpool import -d @ tank").code == 0);
+    rig.wait("the release of the image", || rig.run("zpool import -c @cache tank").code == 0);
     assert_eq!(fs::read(rig.path("mnt/file")).unwrap(), b"content");
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
@@ -114,6 +114,8 @@ fn what_is_in_use_is_let_go_by_force_only() {
     file.write_all(b"before").unwrap();
     rig.refused("zfs unmount tank/a", "pool or dataset is busy");
     rig.refused("zpool export tank", "pool or dataset is busy");
+    // It is for pools that cannot go on, and tore everything away from those who used this one.
+    rig.refused("zpool export -F tank", "pool or dataset is busy");
     rig.refused("zpool destroy tank", "could not unmount datasets");
     rig.refused("zfs destroy tank/a", "dataset is busy");
     rig.ok("zpool export -f tank");
@@ -292,7 +294,12 @@ fn what_is_mounted_below_comes_back() {
     rig.ok("zfs set acltype=posix tank");
     all_are_mounted();
     let open = File::open(rig.path("mnt/a/b/file")).unwrap();
-    rig.ok("zfs set acltype=off tank");
+    // It was in the daemon's log only that this one goes on as it was.
+    let later = |said: &Said, dataset: &str, why: &str| {
+        assert!(said.code == 0 && said.err.contains(&format!("acltype of '{dataset}' takes effect when it is mounted anew: ")), "{said:?}");
+        assert!(said.err.starts_with("warning: ") && said.err.contains(why), "{said:?}");
+    };
+    later(&rig.run("zfs set acltype=off tank"), "tank", "busy");
     all_are_mounted();
     drop(open);
     // Those that move, and those that do not.
@@ -315,7 +322,9 @@ fn what_is_mounted_below_comes_back() {
     // Of another pool.
     let other = rig.text("mnt/pool");
     rig.ok(&format!("zpool create -O mountpoint={other} tonk @b.img"));
-    rig.ok("zfs set acltype=posix tank");
+    later(&rig.run("zfs set acltype=posix tank"), "tank", "file systems of another pool are mounted in it");
+    // Nothing of that is said where something else is set.
+    rig.ok("zfs set atime=off tank");
     assert!(rig.is_mounted("mnt") && rig.is_mounted("mnt/pool"));
     rig.ok("zpool export tonk");
     rig.ok("zpool export tank");
@@ -367,4 +376,87 @@ fn limits_of_a_shell_are_not_the_daemons() {
     assert_eq!(rig.mounts().len(), 21);
     rig.ok("zpool export tank");
     rig.check("tank");
+}
+
+/// A file system that could not be mounted at its new place was left unmounted without a word, and the command had succeeded.
+#[test]
+fn what_cannot_be_mounted_at_its_new_place_is_said() {
+    let Some(rig) = Rig::with_tank("a.img", 128 * MIB, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs create tank/a/b");
+    let are_mounted = |places: [&str; 2]| places.iter().all(|place| rig.is_mounted(place));
+    fs::write(rig.path("file"), "in the way").unwrap();
+    let said = rig.run("zfs set mountpoint=@file tank/a");
+    assert!(said.code == 255 && said.err.starts_with("cannot mount 'tank/a': ") && said.err.contains("\ncannot mount 'tank/a/b': "), "{said:?}");
+    assert!(said.err.ends_with("\nproperty may be set but unable to remount filesystem 'tank/a'\n"), "{said:?}");
+    assert_eq!(said.err.lines().count(), 3, "each once: {said:?}");
+    assert_eq!((rig.get("tank/a", "mountpoint"), rig.get("tank/a", "mounted")), (rig.text("file"), "no".to_owned()));
+    rig.ok("zfs inherit mountpoint tank/a");
+    assert!(are_mounted(["mnt/a", "mnt/a/b"]));
+
+    rig.ok("zfs set mountpoint=@there tank/a");
+    fs::write(rig.path("mnt/a"), "in the way").unwrap();
+    let said = rig.run("zfs inherit mountpoint tank/a");
+    assert!(said.code == 1 && said.err.starts_with("cannot mount 'tank/a': ") && !said.err.contains("cannot inherit"), "{said:?}");
+    fs::remove_file(rig.path("mnt/a")).unwrap();
+    rig.ok("zfs mount -a");
+    assert!(are_mounted(["mnt/a", "mnt/a/b"]));
+
+    fs::write(rig.path("mnt/x"), "in the way").unwrap();
+    let said = rig.run("zfs rename tank/a tank/x");
+    assert!(said.code == 1 && said.err.starts_with("cannot mount 'tank/x': ") && said.err.contains("\ncannot mount 'tank/x/b': "), "{said:?}");
+    assert_eq!(rig.get("tank/x/b", "mounted"), "no");
+    fs::remove_file(rig.path("mnt/x")).unwrap();
+    rig.ok("zfs mount -a");
+    assert!(are_mounted(["mnt/x", "mnt/x/b"]));
+    rig.finish("tank", &["a.img"]);
+}
+
+/// What lies in a file system that could not be mounted was mounted nevertheless, and hidden when that one was mounted later.
+#[test]
+fn nothing_is_mounted_in_what_could_not_be() {
+    let Some(rig) = Rig::with_tank("a.img", 128 * MIB, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create -o overlay=off tank/a");
+    for name in ["tank/a/b", "tank/a/b/c", "tank/d"] {
+        rig.ok(&format!("zfs create {name}"));
+    }
+    for name in ["tank/a/b/c", "tank/a/b", "tank/a", "tank/d"] {
+        rig.ok(&format!("zfs unmount {name}"));
+    }
+    fs::create_dir_all(rig.path("mnt/a")).unwrap();
+    fs::write(rig.path("mnt/a/in-the-way"), "").unwrap();
+    let said = rig.run("zfs mount -a");
+    let place = rig.text("mnt/a");
+    assert!(said.code == 1 && said.err.contains(&format!("cannot mount '{place}': directory is not empty\n")), "{said:?}");
+    for name in ["tank/a/b", "tank/a/b/c"] {
+        assert!(said.err.contains(&format!("cannot mount '{name}': it lies in {place}, whose own file system could not be mounted\n")), "{said:?}");
+        assert_eq!(rig.get(name, "mounted"), "no", "{name}");
+    }
+    assert!(rig.is_mounted("mnt/d"), "it lies elsewhere");
+    fs::remove_file(rig.path("mnt/a/in-the-way")).unwrap();
+    rig.ok("zfs mount -a");
+    fs::write(rig.path("mnt/a/b/c/file"), "seen").unwrap();
+    assert!(["mnt/a", "mnt/a/b", "mnt/a/b/c"].iter().all(|place| rig.is_mounted(place)));
+    rig.finish("tank", &["a.img"]);
+}
+
+/// With a letter for keys nothing was mounted or unmounted, although nothing was encrypted.
+#[test]
+fn letters_for_keys_do_not_matter_to_what_has_none() {
+    let Some(rig) = Rig::with_tank("a.img", 128 * MIB, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create tank/a");
+    let mounted = || ["mnt", "mnt/a"].map(|place| rig.is_mounted(place));
+    rig.ok("zfs unmount -u tank/a");
+    assert_eq!(mounted(), [true, false]);
+    rig.ok("zfs mount -l tank/a");
+    rig.ok("zfs mount -l -o remount tank/a");
+    assert_eq!(mounted(), [true, true]);
+    rig.ok("zfs unmount -au");
+    assert_eq!(mounted(), [false, false]);
+    rig.ok("zfs mount -al");
+    assert_eq!(mounted(), [true, true]);
+    rig.ok("zpool export tank");
+    rig.ok("zpool import -l -d @ tank");
+    assert_eq!(mounted(), [true, true]);
+    rig.finish("tank", &["a.img"]);
 }

@@ -92,6 +92,10 @@ fn what_was_sent_raw_is_kept_as_it_came() {
     assert_eq!(to.rig.ok("zfs list -Ht snapshot -o name -r tank/e"), "tank/e@a\ntank/e@b\n");
     let said = to.rig.run("zfs mount tank/e");
     assert_eq!((said.code, said.err.as_str()), (1, "cannot mount 'tank/e': encryption key not loaded\n"));
+    to.rig.refused("zfs mount -l tank/e", "cannot mount 'tank/e': encryption is not yet supported");
+    // Nobody expects that it is mounted where it belongs now.
+    to.rig.ok("zfs set mountpoint=@other tank/e");
+    to.rig.ok("zfs inherit mountpoint tank/e");
     let first = to.sent("zfs send -w tank/e@a");
     to.same(&to.golden("raw"), &first, "full");
     let second = to.sent("zfs send -w -i tank/e@a tank/e@b");

@@ -72,7 +72,7 @@ fn a_mount_that_fails_is_named() {
         for words in [format!("zfs set mountpoint=@{place} tank/a"), "zfs mount tank/a".to_owned()] {
             let said = rig.run(&words);
             assert!(said.err.lines().all(|line| line.contains("tank/a") && !line.contains("os error")), "{words}: {said:?}");
-            assert!(said.code != 0 || words.starts_with("zfs set"), "{words}: {said:?}");
+            assert!(said.code != 0 && said.err.starts_with("cannot mount 'tank/a': "), "{words}: {said:?}");
         }
         rig.ok("zfs destroy tank/a");
     }

@@ -80,6 +80,7 @@ fn what_is_sent_is_neither_exported_nor_destroyed() {
     rig.refused("zfs destroy src/a@s", "cannot destroy snapshot src/a@s: dataset is busy");
     rig.refused("zfs destroy -r src/a", "busy");
     rig.refused("zpool export src", "cannot export 'src': pool is busy");
+    rig.refused("zpool export -F src", "cannot export 'src': pool is busy");
     assert!(rig.is_mounted("mnt/a"), "what is not exported stays mounted");
     out.read_to_end(&mut sent).expect("the rest");
     streams.ends(sending, 0);

@@ -128,6 +128,31 @@ fn an_old_pool_becomes_a_new_one_while_it_is_used() {
     rig.ok("zpool export g_v28");
 }
 
+/// The version was raised first, and the property looked at after it.
+#[test]
+fn a_pool_that_is_to_stay_old_stays_so() {
+    let Some(rig) = Rig::new() else { return };
+    rig.image("a.img", 128 * MIB);
+    rig.ok("zpool create -o version=28 -o compatibility=legacy -O mountpoint=none old @a.img");
+    let version = || rig.ok("zpool get -H -o value version old");
+    for words in ["zpool upgrade -a", "zpool upgrade old"] {
+        rig.refused(words, "cannot upgrade 'old': its property 'compatibility' allows no features");
+        assert_eq!(version(), "28\n", "{words}");
+    }
+    let list = rig.path("list");
+    fs::write(&list, "async_destroy\n").unwrap();
+    rig.ok("zpool set compatibility=@list old");
+    fs::write(&list, "no_such_feature\n").unwrap();
+    rig.refused("zpool upgrade -a", "names 'no_such_feature', which is no feature");
+    fs::remove_file(&list).unwrap();
+    rig.refused("zpool upgrade -a", "cannot upgrade 'old': compatibility: ");
+    assert_eq!(version(), "28\n");
+    fs::write(&list, "async_destroy\n").unwrap();
+    let said = rig.ok("zpool upgrade -a");
+    assert!(said.contains("Enabled the following features on 'old':\n  async_destroy\n\n"), "{said}");
+    rig.finish("old", &["a.img"]);
+}
+
 /// Rows of numbers, by their first word.
 fn rows(text: &str) -> Vec<(String, Vec<u64>)> {
     let numbers = |words: std::str::Split<'_, char>| words.map(|word| if word == "-" { 0 } else { word.parse().unwrap_or_else(|_| panic!("{word}: {text}")) }).collect();

@@ -2,19 +2,19 @@
 //!
 //! # Theory
 //! Mounts that do not lie in one another are made by several threads: most of a mount is waiting, for the pool, for the kernel, for the server of the
-//! file system above. What lies in another is made after it, and unmounted before it; so is what was mounted over it later. Few of many mounts are used: beyond the first ones
-//! each is opened when somebody uses it (`ops::head`).
+//! file system above. What lies in another is made after it, or not at all if that one could not be mounted, and unmounted before it; so is what was
+//! mounted over it later. Few of many mounts are used: beyond the first ones each is opened when somebody uses it (`ops::head`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::ops::Bound;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use fuse::MountPoints;
 use parking_lot::Mutex;
-use tarnfs::control::{Failure, MountPlan, Mounter};
+use tarnfs::control::{Failure, FailureKind, MountPlan, Mounter};
 
 use crate::mounting::mounted::Mounted;
 use crate::mounting::mounter::FuseMounter;
@@ -80,10 +80,19 @@ impl FuseMounter {
         let levels = levels(&plans.iter().map(|(_, plan)| plan.path.as_path()).collect::<Vec<_>>());
         let ours = self.ours();
         let mut done: BTreeMap<usize, Result<(), Failure>> = BTreeMap::new();
+        let mut failed: BTreeSet<PathBuf> = BTreeSet::new();
         for level in by_level(plans, levels).into_values() {
+            let mut tried = Vec::new();
+            for (at, plan) in level {
+                match failed_above(&failed, &plan.path) {
+                    Some(above) => drop(done.insert(at, Err(not_below(above)))),
+                    None => tried.push((at, plan)),
+                }
+            }
+            let places: Vec<(usize, String, PathBuf)> = tried.iter().map(|(at, plan)| (*at, plan.dataset.clone(), plan.path.clone())).collect();
             // A dataset with a session, or named twice, is a matter of what there is by then.
             let mut named = BTreeSet::new();
-            let (new, others): (Vec<_>, Vec<_>) = level.into_iter().partition(|(_, plan)| self.is_new(plan) && named.insert(plan.dataset.clone()));
+            let (new, others): (Vec<_>, Vec<_>) = tried.into_iter().partition(|(_, plan)| self.is_new(plan) && named.insert(plan.dataset.clone()));
             let begin = || {
                 if let Err(error) = fuse::stand_apart() {
                     tracing::debug!(%error, "each mount is made by a thread of its own");
@@ -94,9 +103,22 @@ impl FuseMounter {
             made.sort_by_key(|(at, _)| *at);
             done.extend(made.into_iter().map(|(at, made)| (at, made.map(|made| self.keep(made)))));
             done.extend(others.into_iter().map(|(at, plan)| (at, self.mount(plan))));
+            // One that is mounted already is in nobody's way.
+            let is_missing = |at: usize, dataset: &str| done.get(&at).is_some_and(Result::is_err) && !self.is_mounted(dataset);
+            failed.extend(places.into_iter().filter(|(at, dataset, _)| is_missing(*at, dataset)).map(|(_, _, path)| path));
         }
         done.into_values().collect()
     }
+}
+
+/// The place that this one lies in and where a mount has failed.
+fn failed_above<'a>(failed: &BTreeSet<PathBuf>, place: &'a Path) -> Option<&'a Path> {
+    place.ancestors().skip(1).find(|above| failed.contains(*above))
+}
+
+/// What is mounted there later would hide it.
+fn not_below(above: &Path) -> Failure {
+    Failure::with(FailureKind::MountFailed, format!("it lies in {}, whose own file system could not be mounted", above.display()))
 }
 
 fn by_level<T>(items: Vec<T>, levels: Vec<usize>) -> BTreeMap<usize, Vec<T>> {
@@ -143,6 +165,14 @@ mod tests {
         // One that was mounted over others later goes first.
         let places = ["/a/x/y", "/a/x", "/a!", "/b", "/a", "/a/z"].map(Path::new);
         assert_eq!(levels(&places), [0, 1, 0, 0, 2, 3]);
+    }
+
+    #[test]
+    fn nothing_is_mounted_in_what_failed() {
+        let failed = BTreeSet::from([PathBuf::from("/a/b")]);
+        let above = |place: &'static str| failed_above(&failed, Path::new(place));
+        assert_eq!([above("/a/b/c/d"), above("/a/b/c")], [Some(Path::new("/a/b")); 2]);
+        assert_eq!([above("/a/b"), above("/a/bc"), above("/a"), above("/")], [None; 4]);
     }
 
     #[test]

@@ -388,7 +388,7 @@ impl FuseMounter {
     }
 
     /// Mounts a dataset again if `acltype` changed: the kernel learns at the mount whether to obey access control
-    /// lists. That takes new mounts of what is mounted below, too. A mount in use stays as it is.
+    /// lists. That takes new mounts of what is mounted below, too. A mount in use stays as it is, which is an error.
     fn mount_anew(&mut self, pool: &Arc<Pool>, dataset: &str, options: Vec<String>) -> Result<(), Failure> {
         let wanted = Properties::of(pool, dataset, &options)?.ops.posix_acls;
         let (Some(path), Some(ops)) = (self.mounts.path(dataset).map(Path::to_owned), self.mounts.ops(dataset)) else { return Ok(()) };
@@ -400,11 +400,8 @@ impl FuseMounter {
             Some(again) => self.transactions.before_unmount(|other| again.iter().any(|plan| plan.dataset == other), false),
             None => Err(Failure::with(FailureKind::DatasetBusy, "file systems of another pool are mounted in it")),
         };
-        if let Err(failure) = may_go.and_then(|()| self.mounts.unmount(dataset, false)) {
-            tracing::warn!(dataset, %failure, "the property acltype takes effect when it is mounted anew");
-        }
         // Mount everything again that was unmounted, whether or not all could be.
-        let mut done = Ok(());
+        let mut done = may_go.and_then(|()| self.mounts.unmount(dataset, false));
         let left = self.mounts.list();
         for plan in again.into_iter().flatten() {
             if !left.iter().any(|mount| mount.dataset == plan.dataset && Path::new(&mount.mountpoint) == plan.path) {
@@ -526,9 +523,13 @@ impl Mounter for FuseMounter {
         }
     }
 
+    fn check_replace(&self, dataset: &str) -> Result<(), Failure> {
+        self.transactions.before_unmount(|other| other == dataset, false)
+    }
+
     fn replace_contents(&mut self, pool: &Arc<Pool>, dataset: &str, change: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
         let Some(ops) = self.mounts.ops(dataset).map(Arc::clone).filter(|ops| !ops.is_ended()) else { return change() };
-        self.transactions.before_unmount(|other| other == dataset, false)?;
+        self.check_replace(dataset)?;
         self.fetch_writes(dataset);
         let asked = self.options(dataset);
         let object = pool.engine().dsl.open_dataset(dataset).map_err(failed)?.object;
@@ -562,8 +563,9 @@ impl Mounter for FuseMounter {
         self.mounts.places(dataset)
     }
 
-    fn refresh(&mut self, pool: &Arc<Pool>) {
+    fn refresh(&mut self, pool: &Arc<Pool>) -> Vec<(String, Failure)> {
         let name = pool.name();
+        let mut left = Vec::new();
         for Mount { dataset, .. } in self.mounts.list() {
             if dataset.split(['/', '@']).next() != Some(&name) {
                 continue;
@@ -571,8 +573,10 @@ impl Mounter for FuseMounter {
             let asked = self.asked.get(&dataset).cloned().unwrap_or_default();
             if let Err(failure) = self.follow(pool, &dataset, &asked).and_then(|()| self.mount_anew(pool, &dataset, asked)) {
                 tracing::warn!(dataset, %failure, "the options of the mount could not be changed");
+                left.push((dataset, failure));
             }
         }
+        left
     }
 
     fn flush(&mut self, pool: &Arc<Pool>) -> Flush {

@@ -13,7 +13,7 @@ use super::received::ReceiveVerbs;
 use super::props::prop_sync::{PropertyChange, check_properties, note_received_sync, set_properties_sync};
 use super::snapshots::verbs::SnapshotVerbs;
 use super::snapshots::rolling_back::making;
-use super::snapshots::rollback_sync::{ROLLBACK_NAME, check_rollback, rollback_sync};
+use super::snapshots::rollback_sync::{ROLLBACK_NAME, check_past_newer, check_rollback, rollback_sync};
 use super::space::room::SpaceCheck;
 use super::tasks::history::command_record;
 use super::tree::clone_sync::{NewClone, check_clone, clone_sync};
@@ -88,6 +88,20 @@ impl Dsl {
             move |dsl: &Arc<Dsl>| find(dsl).map(drop)
         };
         self.run_task(1, SpaceCheck::Reserved, check, move |dsl, tx| rollback_sync(&dsl.parts, &find(dsl)?, tx))
+    }
+
+    /// Could [`Dsl::roll_back`] go back to the snapshot `to`, if no snapshot or bookmark were newer? To be asked before those are destroyed. `is_open`: the
+    /// caller has the head open as a file system, and lets go of it before.
+    ///
+    /// # Errors
+    /// Those of [`Dsl::roll_back`], but for `Exists` and `NoSpace`.
+    pub fn check_rollback_past_newer(self: &Arc<Self>, name: &str, to: &str, is_open: bool) -> Result<()> {
+        if self.meta.context.read_only {
+            crate::bail!(ReadOnly, "the pool is read-only");
+        }
+        self.receiving().destroy_leftover(name, ROLLBACK_NAME)?;
+        let _names = self.lock_names();
+        check_past_newer(&self.parts, name, to, is_open)
     }
 
     /// What can be done with snapshots, holds and bookmarks.

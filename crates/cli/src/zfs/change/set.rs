@@ -1,12 +1,12 @@
 //! `zfs set`
 
-use tarnfs::control::{DatasetKinds, DatasetSet, Request};
+use tarnfs::control::{DatasetKinds, DatasetSet, FailureKind, Request};
 
 use super::create::add_pair;
 use crate::properties::columns::Scope;
 use crate::properties::effectless;
 use crate::properties::settings::{self, When};
-use crate::session::{Outcome, Session, Stop, worst};
+use crate::session::{Outcome, Session, Stop, complain, worst};
 use crate::text::getopt::Options;
 use crate::zfs::datasets;
 
@@ -55,6 +55,9 @@ fn set(session: &mut Session<'_>, name: &str, pairs: &[(String, String)], no_rem
     let done = checked.and_then(|settings| session.perform(Request::DatasetSet(DatasetSet { name: name.to_owned(), settings, no_remount, received: false })));
     done.map_err(|failure| {
         session.failed(format_args!("cannot set property for '{name}'"), &failure);
+        if failure.kind == FailureKind::MountFailed {
+            complain!(session, "property may be set but unable to remount filesystem '{name}'");
+        }
         Stop::Code(255)
     })
 }

@@ -196,6 +196,12 @@ fn upgrade(session: &mut Session<'_>, entry: &PoolEntry, version: u64, all: bool
         }
         return Ok(false);
     }
+    // Before anything is changed: no version is taken back.
+    let allowed = allowed(session, entry)?;
+    if allowed == Allowed::These(Vec::new()) {
+        complain!(session, "cannot upgrade '{name}': its property 'compatibility' allows no features; set it to 'off' first");
+        return Err(Stop::Code(1));
+    }
     if now < version {
         let done = session.perform(Request::PoolUpgrade(PoolUpgrade { name: name.clone(), version }));
         done.map_err(|failure| session.failed(format_args!("cannot upgrade '{name}'"), &failure))?;
@@ -204,11 +210,6 @@ fn upgrade(session: &mut Session<'_>, entry: &PoolEntry, version: u64, all: bool
     }
     if version < VERSION_FEATURES {
         return Ok(true);
-    }
-    let allowed = allowed(session, entry)?;
-    if allowed == Allowed::These(Vec::new()) {
-        complain!(session, "cannot upgrade '{name}': its property 'compatibility' allows no features; set it to 'off' first");
-        return Err(Stop::Code(1));
     }
     let wanted = |feature: &Feature| !is_not_automatic(*feature) && allowed.allows(*feature) && !is_enabled(entry, *feature);
     let missing: Vec<Feature> = known().filter(wanted).collect();

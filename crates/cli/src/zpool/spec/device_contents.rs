@@ -17,27 +17,37 @@ pub(super) enum Contents {
     Type(String),
     /// There is more than one, and `blkid` does not say which of them is in use.
     Several,
+    /// `blkid` did not say, and why not. There may be anything.
+    Unknown(&'static str),
 }
 
-/// Nothing about files, as in OpenZFS; nor where there is no `blkid`.
+/// Nothing about files, as in OpenZFS.
 pub(super) fn of(device: &Path) -> Option<Contents> {
     if !fs::metadata(device).is_ok_and(|found| found.file_type().is_block_device()) {
         return None;
     }
-    let ask = |program: &str| {
+    look(device, &BLKID)
+}
+
+/// What the first of these programs that is there says of a device.
+fn look(device: &Path, programs: &[&str]) -> Option<Contents> {
+    let ask = |program: &&str| {
         let mut blkid = Command::new(program);
         blkid.args(["-p", "-o", "value", "-s", "TYPE"]).arg(device).stdin(Stdio::null()).stderr(Stdio::null());
         blkid.output().ok()
     };
-    let Output { status, stdout, .. } = BLKID.into_iter().find_map(ask)?;
-    said(status.code(), &String::from_utf8_lossy(&stdout))
+    match programs.iter().find_map(ask) {
+        Some(Output { status, stdout, .. }) => said(status.code(), &String::from_utf8_lossy(&stdout)),
+        None => Some(Contents::Unknown("blkid is not installed")),
+    }
 }
 
-/// What an exit code of `blkid`, and what it printed, mean.
+/// What an exit code of `blkid`, and what it printed, mean. (2: it knows nothing that is there.)
 fn said(code: Option<i32>, printed: &str) -> Option<Contents> {
     match (code, printed.trim()) {
         (Some(8), _) => Some(Contents::Several),
-        (_, "") => None,
+        (Some(0 | 2), "") => None,
+        (_, "") => Some(Contents::Unknown("blkid failed")),
         (_, "zfs_member") => Some(Contents::PoolMember),
         (_, kind) => Some(Contents::Type(kind.to_owned())),
     }
@@ -68,5 +78,15 @@ mod tests {
         assert_eq!(said(Some(8), ""), Some(Contents::Several));
         assert_eq!(said(Some(2), ""), None);
         assert_eq!(said(Some(0), "\n"), None);
+        assert_eq!(said(Some(1), ""), Some(Contents::Unknown("blkid failed")), "it does not know these options");
+        assert_eq!(said(None, ""), Some(Contents::Unknown("blkid failed")), "a signal ended it");
+    }
+
+    /// Where there is no such program, every device counted as empty.
+    #[test]
+    fn nothing_is_known_without_blkid() {
+        assert_eq!(look(Path::new("/dev/null"), &["/no/such/blkid"]), Some(Contents::Unknown("blkid is not installed")));
+        // The first one that is there is asked: this one says nothing, and fails.
+        assert_eq!(look(Path::new("/dev/null"), &["/no/such/blkid", "false"]), Some(Contents::Unknown("blkid failed")));
     }
 }

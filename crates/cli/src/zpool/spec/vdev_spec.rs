@@ -346,6 +346,7 @@ fn check_contents(session: &mut Session<'_>, device: &Path, is_partition: bool, 
     match device_contents::of(device) {
         Some(Contents::Type(kind)) => complaints.add(session, format_args!("{shown} contains a filesystem of type '{kind}'")),
         Some(Contents::Several) => complaints.add(session, format_args!("{shown} contains several signatures")),
+        Some(Contents::Unknown(why)) => complaints.add(session, format_args!("cannot tell what is on {shown} ({why})")),
         // A whole device that is in no pool any more keeps its traces; a partition whose labels cannot be read may be another system's.
         Some(Contents::PoolMember) if is_partition && found.is_empty() && session.found(scan(true)).is_ok_and(|destroyed| destroyed.is_empty()) => {
             complaints.add(session, format_args!("{shown} contains a filesystem of type 'zfs_member'"));

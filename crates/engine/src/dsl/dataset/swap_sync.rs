@@ -164,14 +164,23 @@ fn swap_remap_deadlists(parts: &Parts, clone: &Dataset, head: &Dataset, tx: &Syn
 /// # Errors
 /// `Quota`, `NoSpace`
 pub(in crate::dsl) fn check_room_to_swap(parts: &Parts, verb: &str, head: &Dataset, referenced: u64, unique: u64) -> Result<()> {
+    check_quota_to_swap(verb, head, referenced)?;
     let limits = head.limits();
-    let name = || head.dir.full_name();
-    if limits.quota() != 0 && referenced > limits.quota() {
-        return Err(cannot(verb, &name(), "refquota exceeded", ErrorKind::Quota));
-    }
     let unclaimed = limits.reserved().min(limits.unique()).saturating_sub(limits.reserved().min(unique));
     if unclaimed > 0 && unclaimed > parts.room.available(&head.dir, true) {
-        bail!(NoSpace, "cannot {verb} '{}': out of space", name());
+        bail!(NoSpace, "cannot {verb} '{}': out of space", head.dir.full_name());
+    }
+    Ok(())
+}
+
+/// Refuses a swap after which the head would refer to more than it may.
+///
+/// # Errors
+/// `Quota`
+pub(in crate::dsl) fn check_quota_to_swap(verb: &str, head: &Dataset, referenced: u64) -> Result<()> {
+    let quota = head.limits().quota();
+    if quota != 0 && referenced > quota {
+        return Err(cannot(verb, &head.dir.full_name(), "refquota exceeded", ErrorKind::Quota));
     }
     Ok(())
 }

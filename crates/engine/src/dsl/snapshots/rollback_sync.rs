@@ -17,7 +17,7 @@ use ondisk::dsl::DATASET_FLAG_INCONSISTENT;
 use super::rolling_back::RollbackBegun;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
-use crate::dsl::dataset::swap_sync::{check_room_to_swap, check_unused, swap_heads_sync};
+use crate::dsl::dataset::swap_sync::{check_quota_to_swap, check_room_to_swap, check_unused, swap_heads_sync};
 use crate::dsl::dsl::Parts;
 use crate::dsl::props::prop::PropertyValue;
 use crate::dsl::props::prop_sync::{PropertyChange, change_property_sync};
@@ -74,6 +74,26 @@ pub(in crate::dsl) fn check_rollback(parts: &Parts, name: &str, to: Option<&str>
     check_unused(parts, "rollback", &head, now)?;
     check_room_to_swap(parts, "rollback", &head, prev.referenced().used, 0)?;
     Ok(head)
+}
+
+/// Could the head go back to the snapshot `to`, if nothing were newer? How much room it makes to destroy that is not known yet. `is_open`: its intent log is
+/// replayed, or will be before the rollback.
+///
+/// # Errors
+/// `NotFound`, `Busy`, `Quota`.
+pub(in crate::dsl) fn check_past_newer(parts: &Parts, name: &str, to: &str, is_open: bool) -> Result<()> {
+    let head = parts.tree.dataset_by_name(name)?;
+    if head.is_snapshot {
+        return Err(cannot("rollback", name, "it is a snapshot", ErrorKind::Invalid));
+    }
+    let Some(to) = head.snapshot_object(to)? else {
+        return Err(cannot("rollback", name, "snapshot does not exist", ErrorKind::NotFound));
+    };
+    check_not_begun(parts, &head)?;
+    if !is_open {
+        check_unused(parts, "rollback", &head, None)?;
+    }
+    check_quota_to_swap("rollback", &head, parts.tree.dataset(to)?.referenced().used)
 }
 
 /// Rolls back. Checked before.

@@ -143,6 +143,15 @@ pub trait Mounter: Send {
         change()
     }
 
+    /// May a mounted file system get other contents ([`Mounter::replace_contents`])?
+    ///
+    /// # Errors
+    /// Transactions are under way.
+    fn check_replace(&self, dataset: &str) -> Result<(), Failure> {
+        let _ = dataset;
+        Ok(())
+    }
+
     /// Snapshots of these file systems are made or destroyed. To be called when that is done: listings of them are read anew.
     fn snapshots_changed(&mut self, heads: &[String]) -> Box<dyn FnOnce() + Send> {
         let _ = heads;
@@ -183,8 +192,8 @@ pub trait Mounter: Send {
         self.list().into_iter().filter(|mount| mount.dataset == dataset).collect()
     }
 
-    /// Properties of datasets of a pool changed.
-    fn refresh(&mut self, pool: &Arc<Pool>);
+    /// Properties of datasets of a pool changed. Returns the datasets whose mounts stay what they were for now, and why.
+    fn refresh(&mut self, pool: &Arc<Pool>) -> Vec<(String, Failure)>;
 
     /// What has the kernel hand over what was written to the file systems of a pool and is still in its cache. That may take long,
     /// and others need not wait for it.
@@ -254,7 +263,9 @@ impl Mounter for NoMounts {
         Vec::new()
     }
 
-    fn refresh(&mut self, _: &Arc<Pool>) {}
+    fn refresh(&mut self, _: &Arc<Pool>) -> Vec<(String, Failure)> {
+        Vec::new()
+    }
 }
 
 /// An imported pool, and what only this import knows of it.
@@ -428,7 +439,8 @@ impl Backend for Pools {
     }
 
     fn pool_export(&mut self, export: PoolExport) -> Result<(), Failure> {
-        let free = if export.hard_force { Ok(()) } else { self.check_no_stream(&export.name) };
+        let is_stopped = self.pools.get(&export.name).is_some_and(|imported| export::is_stopped(imported.pool.engine()));
+        let free = if export.hard_force && is_stopped { Ok(()) } else { self.check_no_stream(&export.name) };
         let done = free.and_then(|()| self.export_pool(&export));
         self.table_changed();
         done
@@ -619,7 +631,7 @@ impl Backend for Pools {
 
     fn dataset_unmount(&mut self, unmount: DatasetUnmount) -> Result<Job, Failure> {
         if unmount.unload_key {
-            return Err(not_yet("encryption is"));
+            self.check_no_key(&unmount.name)?;
         }
         if !unmount.force {
             // The kernel would hand over what it has, and wait for the devices.
@@ -641,7 +653,8 @@ impl Backend for Pools {
                 pools.entry(imported.pool.name()).or_insert_with(|| imported.pool.clone());
             }
         }
-        let is_plain = |unmount: &DatasetUnmount| !unmount.unload_key && !unmount.tree && self.check_running(&unmount.name).is_ok();
+        let is_keyless = |unmount: &DatasetUnmount| !unmount.unload_key || self.check_no_key(&unmount.name).is_ok();
+        let is_plain = |unmount: &DatasetUnmount| !unmount.tree && self.check_running(&unmount.name).is_ok() && is_keyless(unmount);
         let mut failures = if unmounts.iter().all(is_plain) {
             self.unmount_each(&unmounts)
         } else {

@@ -29,4 +29,7 @@ pub struct DatasetPromote {
 pub struct DatasetRollback {
     /// `pool/a@b`
     pub snapshot: String,
+    /// Do nothing: could it be done, if nothing were newer?
+    #[serde(default)]
+    pub dry_run: bool,
 }

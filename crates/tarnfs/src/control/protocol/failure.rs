@@ -80,6 +80,8 @@ pub enum FailureKind {
     SnapshotMismatch,
     /// The dataset was changed since its newest snapshot.
     DatasetModified,
+    /// What was asked for is done, and takes effect when something is mounted anew: the message says what, and why.
+    TakesEffectLater,
     /// Somebody else has changed what a transaction has seen.
     Conflict,
     /// The daemon cannot be reached.
@@ -127,6 +129,7 @@ impl FailureKind {
             FailureKind::BadStream => "invalid backup stream",
             FailureKind::SnapshotMismatch => "most recent snapshot does not match incremental source",
             FailureKind::DatasetModified => "destination has been modified since most recent snapshot",
+            FailureKind::TakesEffectLater => "takes effect when it is mounted anew",
             FailureKind::Conflict => "changed by somebody else",
             FailureKind::NoDaemon => "the tarn daemon cannot be reached",
             FailureKind::Other => "unknown error",

@@ -87,6 +87,11 @@ impl Run<'_, '_> {
         let answer = self.hand_over(first, &one, described.as_ref().map(|described| described.snapshot_properties(sent_snapshot)), overrides);
         let is_last = package.is_none_or(|package| package.last == sent_snapshot);
         let received = answer.as_ref().is_ok();
+        if received {
+            for name in described.iter().flat_map(|described| described.odd_properties(sent_snapshot, is_last)) {
+                complain!(self.session, "cannot receive {name} property on {}: it is not valid UTF-8", one.dataset);
+            }
+        }
         let outcome = self.after(first, begin, &one, answer, (started, is_last));
         if received && package.is_some_and(|package| package.has_holds) && !self.flags.skip_holds {
             self.hold(&one, &described.as_ref().map_or_else(Vec::new, |described| described.holds(sent_snapshot)));

@@ -86,6 +86,12 @@ impl Described<'_> {
         self.list.nvlist("snapprops").and_then(|all| all.nvlist(snapshot)).map_or_else(Vec::new, settings)
     }
 
+    /// The names of properties that are not received, since they or their values are not UTF-8: of one of its snapshots, and its own if that is wanted.
+    pub(super) fn odd_properties(&self, snapshot: &str, with_own: bool) -> Vec<String> {
+        let of_snapshot = self.list.nvlist("snapprops").and_then(|all| all.nvlist(snapshot));
+        self.list.nvlist("props").filter(|_| with_own).into_iter().chain(of_snapshot).flat_map(odd).collect()
+    }
+
     /// It is encrypted with a key of its own, and not with that of the file system above it.
     pub(super) fn has_own_key(&self) -> bool {
         self.list.contains("is_encroot")
@@ -97,18 +103,29 @@ impl Described<'_> {
     }
 }
 
-/// A list of values by name; streams of some versions have `value` lists.
+/// Streams of some versions have `value` lists.
+fn plain(value: &ListValue) -> Option<&ListValue> {
+    match value {
+        ListValue::List(list) => list.get("value"),
+        other => Some(other),
+    }
+}
+
+/// A list of values by name. What is not UTF-8 is not among them.
 fn settings(list: &NvList) -> Vec<Setting> {
-    let simple = |value: &ListValue| match value {
+    let value = |value: &ListValue| match plain(value)? {
         ListValue::UInt64(number) => Some(Value::Number(*number)),
-        ListValue::String(text) => Some(Value::Text(text.to_string_lossy().into_owned())),
+        ListValue::String(text) => Some(Value::Text(text.to_str()?.to_owned())),
         _ => None,
     };
-    let value = |value: &ListValue| match value {
-        ListValue::List(list) => list.get("value").and_then(simple),
-        other => simple(other),
-    };
-    list.iter().filter_map(|(name, found)| Some(Setting { name: name.to_string_lossy().into_owned(), value: value(found)? })).collect()
+    list.iter().filter_map(|(name, found)| Some(Setting { name: name.to_str()?.to_owned(), value: value(found)? })).collect()
+}
+
+/// The names of values that are not UTF-8, or whose names are not.
+fn odd(list: &NvList) -> Vec<String> {
+    let is_odd = |value: &ListValue| matches!(plain(value), Some(ListValue::String(text)) if text.to_str().is_none());
+    let odd = list.iter().filter(|(name, found)| name.to_str().is_none() || is_odd(found));
+    odd.map(|(name, _)| name.to_string_lossy().into_owned()).collect()
 }
 
 impl Run<'_, '_> {
@@ -272,6 +289,29 @@ mod tests {
                 _ => Reply::Done,
             }
         }
+    }
+
+    /// A byte that is no UTF-8 was received as another one.
+    #[test]
+    fn what_is_not_text_is_not_received() {
+        let text = |bytes: &[u8]| ListValue::String(NvString::from(bytes));
+        let mut within = NvList::new();
+        within.set("value", text(b"caf\xe9"));
+        let (mut own, mut of_snapshot) = (NvList::new(), NvList::new());
+        own.set("a:text", text("caf\u{e9}".as_bytes()));
+        own.set("a:latin", text(b"caf\xe9"));
+        own.set("a:within", within);
+        own.set("quota", 5u64);
+        of_snapshot.set(&b"a:\xe9"[..], text(b"x"));
+        let (mut of_snapshots, mut list) = (NvList::new(), NvList::new());
+        of_snapshots.set("s", of_snapshot);
+        list.set("props", own);
+        list.set("snapprops", of_snapshots);
+        let described = Described { list: &list };
+        assert_eq!(described.properties(), Some(vec![Setting::new("a:text", "caf\u{e9}"), Setting::new("quota", 5)]));
+        assert_eq!(described.snapshot_properties("s"), []);
+        assert_eq!(described.odd_properties("s", true), ["a:latin", "a:within", "a:\u{fffd}"]);
+        assert_eq!(described.odd_properties("s", false), ["a:\u{fffd}"]);
     }
 
     #[test]

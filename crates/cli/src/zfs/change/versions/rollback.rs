@@ -39,6 +39,14 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
     if !flags.clones {
         check(session, &flags, name, &newer)?;
     }
+    let roll_back = |session: &mut Session<'_>, dry_run: bool| {
+        let request = DatasetRollback { snapshot: snapshot.name.clone(), dry_run };
+        session.perform(Request::DatasetRollback(request)).map_err(|failure| session.failed(format_args!("cannot rollback '{head}'"), &failure))
+    };
+    // What is destroyed for a rollback that then cannot be done is gone for nothing.
+    if !newer.is_empty() {
+        roll_back(session, true)?;
+    }
     for entry in newer {
         let mut all = if entry.kind == DatasetKind::Snapshot { dependents(session, &entry.name, entry.kind)? } else { Vec::new() };
         all.push(entry);
@@ -47,8 +55,7 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
             return Ok(1);
         }
     }
-    let request = DatasetRollback { snapshot: snapshot.name };
-    session.perform(Request::DatasetRollback(request)).map_err(|failure| session.failed(format_args!("cannot rollback '{head}'"), &failure))?;
+    roll_back(session, false)?;
     Ok(0)
 }
 

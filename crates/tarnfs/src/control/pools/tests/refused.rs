@@ -69,3 +69,39 @@ fn names_that_are_the_pool_s_own() {
     assert_eq!(kind(take.map(drop)), FailureKind::InvalidName);
     rig.export("tank");
 }
+
+/// The version was raised before anything looked at the property, and no version is taken back.
+#[test]
+fn a_pool_that_is_to_stay_old_is_not_upgraded() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    let (empty, missing) = (rig.directory.path().join("empty").display().to_string(), rig.directory.path().join("missing").display().to_string());
+    std::fs::write(&empty, "# none\n").unwrap();
+    let leaf = VdevSpec { kind: VdevKind::File, path: Some(image), class: AllocationClass::Normal, children: Vec::new() };
+    let create = PoolCreate {
+        name: "tank".into(),
+        temporary_name: None,
+        vdevs: vec![leaf],
+        force: false,
+        properties: vec![Setting::new("version", 26), Setting::new("compatibility", "legacy")],
+        features: FeatureChoice::default(),
+        dataset_properties: vec![Setting::new("mountpoint", "none")],
+        command: CommandLine::default(),
+    };
+    rig.pools.pool_create(create).unwrap();
+    let upgrade = |rig: &mut Rig, version| rig.pools.pool_upgrade(PoolUpgrade { name: "tank".into(), version });
+    let version = |rig: &Rig| rig.pools.pool("tank").unwrap().engine().config().version;
+    let (none, unknown) = (FailureKind::PoolNotSupported, FailureKind::BadProperty);
+    for (compatibility, refused) in [("legacy", none), (empty.as_str(), none), (missing.as_str(), unknown)] {
+        let settings = vec![Setting::new("compatibility", compatibility)];
+        rig.pools.pool_set(PoolSet { name: "tank".into(), settings }).unwrap();
+        for wanted in [28, 5000] {
+            assert_eq!(kind(upgrade(&mut rig, wanted)), refused, "{compatibility}, version {wanted}");
+            assert_eq!(version(&rig), 26, "{compatibility}, version {wanted}");
+        }
+    }
+    rig.pools.pool_set(PoolSet { name: "tank".into(), settings: vec![Setting::new("compatibility", "off")] }).unwrap();
+    upgrade(&mut rig, 28).unwrap();
+    assert_eq!(version(&rig), 28);
+    rig.export("tank");
+}

@@ -7,7 +7,7 @@ use engine::dsl::{PropertyValue, PropertyValues};
 
 use super::list::source_of;
 use crate::PropertyChange;
-use crate::control::pools::{Failure, FailureKind, MountPlan, Pools};
+use crate::control::pools::{Failure, FailureKind, MountPlan, Pools, not_yet};
 use crate::control::{DatasetMount, DatasetUnmount, Mount, Source, mountpoint};
 
 /// Numbers of the words of `canmount`.
@@ -32,7 +32,10 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn mount(&mut self, mount: &DatasetMount) -> Result<(), Failure> {
-        if mount.options.iter().any(|option| option == "remount") && !mount.load_key {
+        if mount.options.iter().any(|option| option == "remount") {
+            if mount.load_key {
+                self.check_no_key(&mount.name)?;
+            }
             let pool = self.pool_of(&mount.name)?.pool.clone();
             return self.mounter.remount(&pool, &mount.name, &mount.options);
         }
@@ -51,11 +54,14 @@ impl Pools {
         failures.into_iter().map(|planned| planned.map_or_else(|failure| failure, |()| mounted.next().and_then(Result::err))).collect()
     }
 
+    /// Loading and unloading keys means something for what is encrypted only; there it is refused.
+    pub(in crate::control::pools) fn check_no_key(&self, name: &str) -> Result<(), Failure> {
+        let dataset = self.pool_of(name)?.pool.engine().dsl.open_dataset(name).map_err(|error| Failure::about_dataset(&error))?;
+        if dataset.dir.crypto_key == 0 { Ok(()) } else { Err(not_yet("encryption is")) }
+    }
+
     /// What is to be mounted where.
     fn plan(&self, mount: &DatasetMount) -> Result<MountPlan, Failure> {
-        if mount.load_key {
-            return Err(crate::control::pools::not_yet("encryption is"));
-        }
         let imported = self.pool_of(&mount.name)?;
         let pool = imported.pool.clone();
         if mount.name.contains('#') {
@@ -67,6 +73,9 @@ impl Pools {
         let dataset = pool.engine().dsl.open_dataset(&mount.name).map_err(failed)?;
         if super::datasets::is_volume(dataset.objset_type().map_err(failed)?) {
             return Err(Failure::new(FailureKind::BadType));
+        }
+        if mount.load_key {
+            self.check_no_key(&mount.name)?;
         }
         let values = dataset.property_values();
         let path = match &mount.at {
@@ -90,14 +99,19 @@ impl Pools {
 
     /// Mounts a file system if its properties say so. A failure is logged: it is not what was asked for.
     pub(super) fn mount_if_due(&mut self, name: &str) {
-        self.mount_again(name, false);
+        let _ = self.mount_again(name, false);
     }
 
-    /// As above; `was_mounted`: even one that is mounted only when it is named.
-    fn mount_again(&mut self, name: &str, was_mounted: bool) {
-        if let Err(failure) = self.try_mount(name, was_mounted) {
-            tracing::warn!(dataset = name, %failure, "not mounted");
-        }
+    /// As above; `was_mounted`: even one that is mounted only when it is named. Why it is nowhere mounted, if so.
+    fn mount_again(&mut self, name: &str, was_mounted: bool) -> Option<NotMounted> {
+        let failure = self.try_mount(name, was_mounted).err()?;
+        self.not_mounted(name, failure)
+    }
+
+    /// A mount failed: is the file system nowhere mounted now?
+    fn not_mounted(&self, dataset: &str, failure: Failure) -> Option<NotMounted> {
+        tracing::warn!(dataset, %failure, "not mounted");
+        (!self.mounter.is_mounted(dataset)).then(|| NotMounted { dataset: dataset.to_owned(), failure })
     }
 
     fn try_mount(&mut self, name: &str, was_mounted: bool) -> Result<(), Failure> {
@@ -110,6 +124,9 @@ impl Pools {
         let can_mount = dataset.number_property("canmount").map_err(failed)?;
         let due = (can_mount == CAN_MOUNT_ON || (was_mounted && can_mount != CAN_MOUNT_OFF))
             && dataset.number_property("zoned").map_err(failed)? == 0
+            // What has a key that is not loaded, or is received in part, cannot be mounted, and nobody expects that it is.
+            && dataset.dir.crypto_key == 0
+            && !dataset.is_inconsistent()
             && !super::datasets::is_volume(dataset.objset_type().map_err(failed)?);
         drop(dataset);
         let (place, _) = self.mountpoint(name)?;
@@ -123,11 +140,9 @@ impl Pools {
         self.mount(&mount)
     }
 
-    /// Mounts what was mounted before, parents before children.
-    pub(super) fn mount_all_again(&mut self, names: &[String]) {
-        for name in names {
-            self.mount_again(name, true);
-        }
+    /// Mounts what was mounted before, parents before children; returns what could not be.
+    pub(super) fn mount_all_again(&mut self, names: &[String]) -> Vec<NotMounted> {
+        names.iter().filter_map(|name| self.mount_again(name, true)).collect()
     }
 
     /// Unmounts what is about to move because of a change of properties, and finds out what is to be mounted after it.
@@ -254,33 +269,36 @@ impl Pools {
     }
 
     /// Mounts it where it was, and nowhere else: the contents of a file system that it was mounted in may be others, with a symbolic link in its path.
-    pub(in crate::control::pools) fn bring_back(&mut self, taken_along: &[InSight]) {
+    /// Returns what could not be mounted.
+    pub(in crate::control::pools) fn bring_back(&mut self, taken_along: &[InSight]) -> Vec<NotMounted> {
+        let mut left = Vec::new();
         for InSight { mount: Mount { dataset, mountpoint }, options, real } in taken_along {
             let (name, at) = (dataset.clone(), Some(mountpoint.clone()));
             let mount = DatasetMount { name, options: options.clone(), overlay: true, force: false, load_key: false, at };
             let plan = self.plan(&mount).map(|plan| MountPlan { exactly: real.clone(), ..plan });
             if let Err(failure) = plan.and_then(|plan| self.mounter.mount(plan)) {
-                tracing::warn!(dataset, %failure, "not mounted again");
+                left.extend(self.not_mounted(dataset, failure));
             }
         }
+        left
     }
 
-    /// Mounts at the new place what has moved, parents before children.
-    pub(super) fn end_move(&mut self, name: &str, moving: &Moving) {
-        for dataset in &moving.datasets {
-            self.mount_again(dataset, true);
-        }
-        self.bring_back(&moving.taken_along);
+    /// Mounts at the new place what has moved, parents before children; returns what could not be mounted.
+    pub(super) fn end_move(&mut self, name: &str, moving: &Moving) -> Vec<NotMounted> {
+        let mut left = self.mount_all_again(&moving.datasets);
+        left.extend(self.bring_back(&moving.taken_along));
         if moving.mounts_all {
             for dataset in self.tree_below(name).unwrap_or_default() {
-                if dataset == name || self.inherits_place(&dataset, name).is_ok_and(|inherits| inherits) {
-                    self.mount_if_due(&dataset);
+                let has_failed = left.iter().any(|other| other.dataset == dataset);
+                if !has_failed && (dataset == name || self.inherits_place(&dataset, name).is_ok_and(|inherits| inherits)) {
+                    left.extend(self.mount_again(&dataset, false));
                 }
             }
         }
+        left
     }
 
-    /// A dataset and all below it, parents before children.
+    /// A dataset and all below it that have a name for users, parents before children.
     fn tree_below(&self, name: &str) -> Result<Vec<String>, crate::Error> {
         let Ok(imported) = self.pool_of(name) else { return Ok(Vec::new()) };
         let dsl = &imported.pool.engine().dsl;
@@ -289,7 +307,8 @@ impl Pools {
         let mut at = 0;
         while at < names.len() {
             let dir = dsl.dir_by_name(&names[at])?;
-            let children: Vec<String> = dsl.children(&dir)?.into_iter().map(|(child, _)| format!("{}/{child}", names[at])).collect();
+            let children = dsl.children(&dir)?.into_iter().filter(|(child, _)| !child.contains(['$', '%']));
+            let children: Vec<String> = children.map(|(child, _)| format!("{}/{child}", names[at])).collect();
             names.extend(children);
             at += 1;
         }
@@ -303,6 +322,24 @@ impl Pools {
             Source::Default => true,
             _ => false,
         })
+    }
+}
+
+/// A file system that a verb did not mean to leave unmounted, and why it is.
+#[derive(Debug)]
+pub(in crate::control::pools) struct NotMounted {
+    dataset: String,
+    failure: Failure,
+}
+
+impl NotMounted {
+    /// The answer to a verb that is done: what it left unmounted, a line for each.
+    pub(super) fn answer(left: &[NotMounted]) -> Result<(), Failure> {
+        if left.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<String> = left.iter().map(|NotMounted { dataset, failure }| format!("cannot mount '{dataset}': {failure}")).collect();
+        Err(Failure::with(FailureKind::MountFailed, lines.join("\n")))
     }
 }
 

@@ -3,6 +3,7 @@
 use engine::dsl::names::DatasetName;
 use engine::error::ErrorKind;
 
+use super::mounting::NotMounted;
 use crate::control::DatasetRename;
 use crate::control::pools::{Failure, FailureKind, Pools, names};
 
@@ -89,14 +90,15 @@ impl Pools {
             self.mounter.renamed(&rename.from, &rename.to);
             directories.iter().rev().for_each(|directory| super::mounting::remove_directory(directory));
         }
-        self.mount_all_again(&now);
-        self.bring_back(&taken_along);
+        let mut left = self.mount_all_again(&now);
+        left.extend(self.bring_back(&taken_along));
         if renamed.is_ok() {
             // What it inherits comes from elsewhere now: what has stayed mounted learns of it.
             pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
             self.mounter.refresh(&pool);
         }
-        renamed.map_err(|error| rename_failure(&error))
+        renamed.map_err(|error| rename_failure(&error))?;
+        NotMounted::answer(&left)
     }
 
     fn put_away(&mut self, dataset: &str, force: bool) -> Result<(), Failure> {

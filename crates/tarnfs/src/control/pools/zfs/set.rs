@@ -4,10 +4,14 @@ use engine::dsl::prop_table::{DatasetTypes, find, is_user_property};
 use engine::error::ErrorKind;
 
 use super::datasets::volume_reservation;
+use super::mounting::NotMounted;
 use super::quotas;
 use crate::control::pools::{Failure, FailureKind, Pools, checks};
 use crate::control::{DatasetInherit, DatasetSet, Setting, Value};
 use crate::{Pool, PropertyChange};
+
+/// The property of which the kernel learns only at a mount.
+const ACL_TYPE: &str = "acltype";
 
 impl Pools {
     pub(in crate::control::pools) fn set_properties(&mut self, set: &DatasetSet) -> Result<(), Failure> {
@@ -50,14 +54,24 @@ impl Pools {
             return Ok(());
         }
         let pool = self.pool_of(name)?.pool.clone();
+        let sets_acltype = changes.iter().any(|(property, _)| property == ACL_TYPE);
         let moving = if no_remount { Default::default() } else { self.begin_move(name, &changes)? };
         let changed = pool.engine().dsl.set_properties(name, changes).map_err(|error| property_failure(&error));
-        self.end_move(name, &moving);
+        let left = self.end_move(name, &moving);
         changed?;
         pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
-        self.mounter.refresh(&pool);
-        Ok(())
+        let unchanged = self.mounter.refresh(&pool);
+        NotMounted::answer(&left)?;
+        if sets_acltype { takes_effect(name, unchanged) } else { Ok(()) }
     }
+}
+
+/// The kernel is told of access control lists when a file system is mounted: is all of a dataset, and of those below it, mounted as it says now?
+fn takes_effect(name: &str, unchanged: Vec<(String, Failure)>) -> Result<(), Failure> {
+    let is_meant = |dataset: &str| dataset.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']));
+    let line = |(dataset, failure): (String, Failure)| format!("{ACL_TYPE} of '{dataset}' takes effect when it is mounted anew: {failure}");
+    let lines: Vec<String> = unchanged.into_iter().filter(|(dataset, _)| is_meant(dataset)).map(line).collect();
+    if lines.is_empty() { Ok(()) } else { Err(Failure::with(FailureKind::TakesEffectLater, lines.join("\n"))) }
 }
 
 fn as_received(change: PropertyChange) -> PropertyChange {

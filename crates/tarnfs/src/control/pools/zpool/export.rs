@@ -11,6 +11,8 @@ use crate::control::{PoolDestroy, PoolExport};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Export,
+    /// The program ends: the cache file still says where the pool is, for the next one.
+    Quit,
     /// Without changing anything more on disk.
     HardExport,
     Destroy,
@@ -22,6 +24,11 @@ pub(in crate::control::pools) fn suspended() -> Failure {
         FailureKind::PoolUnavailable,
         "pool I/O is currently suspended: repair its devices and 'zpool clear' it, or give up what is not written yet with 'zpool export -F'",
     )
+}
+
+/// The pool waits for its devices, or has stopped: those who use it cannot let go of it in order.
+pub(in crate::control::pools) fn is_stopped(engine: &engine::pool::Pool) -> bool {
+    engine.vdevs.gate().failure().is_some() || engine.context.groups.failure().is_some()
 }
 
 /// Requests that wait for a suspended pool wait no more (`zpool export -F`).
@@ -56,7 +63,7 @@ fn let_go(mut gone: Arc<Imported>) {
 }
 
 impl Pools {
-    /// A pool that is sent from, or received into, is neither exported nor destroyed, by force either.
+    /// A pool that is sent from, or received into, is neither exported nor destroyed, by force either, as long as it works.
     ///
     /// # Errors
     /// Such a stream is under way.
@@ -66,6 +73,10 @@ impl Pools {
     }
 
     pub(in crate::control::pools) fn export_pool(&mut self, export: &PoolExport) -> Result<(), Failure> {
+        self.export_as(export, if export.hard_force { Ending::HardExport } else { Ending::Export })
+    }
+
+    fn export_as(&mut self, export: &PoolExport, how: Ending) -> Result<(), Failure> {
         let engine = self.find(&export.name)?.pool.engine().clone();
         if engine.vdevs.gate().failure().is_some() {
             if !export.hard_force {
@@ -74,18 +85,19 @@ impl Pools {
             // Or the mounts could not end.
             give_up(&engine);
         }
-        let force = export.force || export.hard_force;
-        if !force && self.uses_shared_spare(self.find(&export.name)?) {
+        if !export.force && !export.hard_force && self.uses_shared_spare(self.find(&export.name)?) {
             let name = &export.name;
             let words = format!("use '-f' to override the following errors:\n'{name}' has an active shared spare which could be used by other pools once '{name}' is exported.");
             return Err(Failure::with(FailureKind::PoolBusy, words));
         }
+        // In a pool that works, `-F` alone takes nothing from those who use it.
+        let force = export.force || (export.hard_force && is_stopped(&engine));
         self.unmount_pool(&export.name, force).map_err(|failure| match failure.kind {
             FailureKind::DatasetBusy => Failure { kind: FailureKind::PoolBusy, ..failure },
             _ => failure,
         })?;
         self.note_named_event("pool_export", &export.name);
-        self.end(&export.name, if export.hard_force { Ending::HardExport } else { Ending::Export })
+        self.end(&export.name, how)
     }
 
     pub(in crate::control::pools) fn destroy_pool(&mut self, destroy: &PoolDestroy) -> Result<(), Failure> {
@@ -118,7 +130,7 @@ impl Pools {
     fn end(&mut self, name: &str, how: Ending) -> Result<(), Failure> {
         let pool = self.find(name)?.pool.clone();
         let result = match how {
-            Ending::Export => patiently(|| pool.export()),
+            Ending::Export | Ending::Quit => patiently(|| pool.export()),
             Ending::Destroy => patiently(|| pool.destroy()),
             Ending::HardExport => {
                 pool.abandon();
@@ -133,7 +145,7 @@ impl Pools {
                 if let Some(gone) = self.pools.remove(name) {
                     self.beside.show(&self.pools);
                     // What was given up is as after a crash: the file still says where it is.
-                    if how != Ending::HardExport {
+                    if matches!(how, Ending::Export | Ending::Destroy) {
                         self.forget_in_cachefile(gone.cachefile.lock().as_deref());
                     }
                     gone.auxiliary.lock().held.clear();
@@ -144,14 +156,15 @@ impl Pools {
         }
     }
 
-    /// Exports every pool, whatever is in use; the first failure is reported when all have been tried.
+    /// Exports every pool at the end of the program, whatever is in use; the first failure is reported when all have been tried. Cache files stay: the
+    /// pools were not exported by a user, and `zpool import -c` finds them at the next start.
     pub(in crate::control::pools) fn export_all(&mut self) -> Result<(), Failure> {
         let names: Vec<String> = self.pools.keys().cloned().collect();
         let mut first = Ok(());
         for name in names {
             let hard_force = self.pools.get(&name).is_some_and(|imported| imported.pool.engine().vdevs.gate().failure().is_some());
             let export = PoolExport { name, force: true, hard_force };
-            let done = self.export_pool(&export);
+            let done = self.export_as(&export, if hard_force { Ending::HardExport } else { Ending::Quit });
             if let Err(failure) = &done {
                 tracing::error!(pool = export.name, %failure, "the pool could not be exported in order");
             }

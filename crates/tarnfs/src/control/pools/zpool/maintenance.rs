@@ -6,6 +6,7 @@ use engine::dsl::history::field;
 use engine::error::ErrorKind;
 use ondisk::nvlist::{NvList, Value};
 
+use crate::control::compatibility::{self, Allowed};
 use crate::control::pools::beside::{self, Table};
 use crate::control::pools::zpool::devices::beside::words;
 use crate::control::pools::{Failure, FailureKind, Pools};
@@ -67,6 +68,10 @@ impl Pools {
         let engine = self.find(&upgrade.name)?.pool.engine().clone();
         if engine.is_read_only() {
             return Err(Failure::new(FailureKind::PoolReadOnly));
+        }
+        let compatibility = engine.config().compatibility.map_or_else(String::new, |text| text.to_string());
+        if compatibility::load(&compatibility)? == Allowed::These(Vec::new()) {
+            return Err(Failure::with(FailureKind::PoolNotSupported, "its property 'compatibility' allows no features; set it to 'off' first"));
         }
         engine.raise_version(upgrade.version).map_err(|error| Failure::about_pool(&error))?;
         self.write_cachefile(&upgrade.name);

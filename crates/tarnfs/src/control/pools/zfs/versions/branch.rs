@@ -89,6 +89,14 @@ impl Pools {
             }
             _ => Failure::about_dataset(&error),
         };
+        if rollback.dry_run {
+            self.mounter.check_replace(head)?;
+            let is_open = self.mounter.has(head);
+            if !is_open {
+                pool.refuse_if_used(head).map_err(rolled_back)?;
+            }
+            return pool.engine().dsl.check_rollback_past_newer(head, to, is_open).map_err(rolled_back);
+        }
         let mut change = || pool.roll_back(head, Some(to)).map_err(rolled_back);
         self.replace_contents(&pool, head, &mut change)
     }
