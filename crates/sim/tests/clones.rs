@@ -239,7 +239,7 @@ fn check_counts(disks: &MemoryDisks, block: BlkPtr, what: &str) {
         let pool = changed.import(false).expect("an import");
         let change = move |_: &Arc<Dsl>, tx: &SyncTx<'_>| {
             if is_more {
-                return tx.context.io.add_reference(&block);
+                return tx.context.io.add_reference(&block, 0);
             }
             tx.free(&block);
             Ok(())
