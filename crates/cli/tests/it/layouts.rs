@@ -138,6 +138,9 @@ fn a_spare_is_shared() {
     let Some((rig, _)) = rig(4) else { return };
     rig.ok("zpool create -m none one @d0.img spare @d3.img");
     rig.refused("zpool add one spare @d3.img", "one or more vdevs refer to the same device");
+    // What comes with it is not added either.
+    rig.refused("zpool add one @d2.img spare @d3.img", "one or more vdevs refer to the same device");
+    assert!(!rig.ok("zpool status one").contains("d2.img"));
     rig.ok("zpool create -m none two @d1.img spare @d3.img");
     let guid = |pool: &str| {
         let text = rig.ok(&format!("zpool status -g {pool}"));

@@ -369,6 +369,107 @@ fn what_the_sender_destroyed_goes() {
     to.finish();
 }
 
+impl Receiver {
+    #[track_caller]
+    fn zfs(&self, all: &[&str]) {
+        for words in all {
+            self.rig.ok(&format!("zfs {words}"));
+        }
+    }
+
+    #[track_caller]
+    fn write(&self, file: &str, contents: &str) {
+        fs::write(self.rig.path("mnt").join(file), contents).expect("a file");
+    }
+
+    #[track_caller]
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.rig.path("mnt").join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    /// Names of file systems and snapshots below a file system, without its own.
+    #[track_caller]
+    fn names_below(&self, name: &str) -> Vec<String> {
+        let all = self.rig.ok(&format!("zfs list -Ho name -t all -r {name}"));
+        all.lines().filter_map(|line| Some(line.strip_prefix(name)?.strip_prefix('/')?.to_owned())).collect()
+    }
+}
+
+/// A clone that the sender promoted, and gave the name of what it was a clone of, takes that place here, too; and later packages go on with it.
+#[test]
+fn what_the_sender_promoted_is_promoted() {
+    let Some(to) = Receiver::new() else { return };
+    to.zfs(&["create tank/src", "create tank/src/a"]);
+    to.write("src/a/f", "first");
+    to.zfs(&["snapshot -r tank/src@1", "clone tank/src/a@1 tank/src/b"]);
+    to.write("src/b/f", "second");
+    to.zfs(&["snapshot -r tank/src@2"]);
+    to.send("-R tank/src@2", "2");
+    to.ok("zfs receive tank/dst", "2");
+    assert_eq!(to.rig.get("tank/dst/b", "origin"), "tank/dst/a@1");
+    to.zfs(&["promote tank/src/b", "destroy -r tank/src/a", "rename tank/src/b tank/src/a"]);
+    to.write("src/a/g", "third");
+    to.zfs(&["snapshot -r tank/src@3"]);
+    to.send("-R -I tank/src@2 tank/src@3", "2-3");
+    to.ok("zfs receive -F tank/dst", "2-3");
+    assert_eq!(to.names_below("tank/dst"), ["a", "a@1", "a@2", "a@3"]);
+    assert_eq!((to.read("dst/a/f").as_str(), to.read("dst/a/g").as_str()), ("second", "third"));
+    to.write("src/a/g", "fourth");
+    to.zfs(&["snapshot -r tank/src@4"]);
+    to.send("-R -I tank/src@3 tank/src@4", "3-4");
+    to.ok("zfs receive -F tank/dst", "3-4");
+    assert_eq!((to.names_below("tank/dst").len(), to.read("dst/a/g").as_str()), (5, "fourth"));
+    to.finish();
+}
+
+/// The sender exchanged names, put one below another one that was there and one below a new one, and made a new one under an old name.
+fn moves_are_followed(to: &Receiver, flags: &str) {
+    to.zfs(&["create tank/src"]);
+    for name in ["k", "p", "x", "y", "z"] {
+        to.rig.ok(&format!("zfs create tank/src/{name}"));
+        to.write(&format!("src/{name}/f"), name);
+    }
+    to.zfs(&["snapshot -r tank/src@1"]);
+    to.send("-R tank/src@1", "1");
+    to.ok(&format!("zfs receive {flags} tank/dst"), "1");
+    to.zfs(&["rename tank/src/x tank/src/t", "rename tank/src/y tank/src/x", "rename tank/src/t tank/src/y"]);
+    to.zfs(&["rename tank/src/k tank/src/p/k", "create tank/src/n", "rename tank/src/z tank/src/n/z", "create tank/src/z"]);
+    to.write("src/z/f", "new");
+    to.write("src/n/z/g", "more");
+    to.zfs(&["snapshot -r tank/src@2"]);
+    to.send("-R -I tank/src@1 tank/src@2", "1-2");
+    to.ok(&format!("zfs receive -F {flags} tank/dst"), "1-2");
+    let names = "n n@2 n/z n/z@1 n/z@2 p p@1 p@2 p/k p/k@1 p/k@2 x x@1 x@2 y y@1 y@2 z z@2";
+    assert_eq!(to.names_below("tank/dst").join(" "), names);
+}
+
+fn contents_of_moved(to: &Receiver) {
+    for (file, contents) in [("x/f", "y"), ("y/f", "x"), ("p/f", "p"), ("p/k/f", "k"), ("n/z/f", "z"), ("n/z/g", "more"), ("z/f", "new")] {
+        assert_eq!(to.read(&format!("dst/{file}")), contents, "{file}");
+    }
+}
+
+#[test]
+fn what_the_sender_moved_is_moved() {
+    let Some(to) = Receiver::new() else { return };
+    moves_are_followed(&to, "-u");
+    assert!(!to.rig.is_mounted("mnt/dst") && !to.rig.is_mounted("mnt/dst/n/z"), "-u");
+    to.rig.ok("zfs mount -a");
+    contents_of_moved(&to);
+    to.finish();
+}
+
+#[test]
+fn what_the_sender_moved_is_moved_under_mounts() {
+    let Some(to) = Receiver::new() else { return };
+    moves_are_followed(&to, "");
+    for name in ["", "/n", "/n/z", "/p", "/p/k", "/x", "/y", "/z"] {
+        assert!(to.rig.is_mounted(&format!("mnt/dst{name}")), "{name} is not mounted");
+    }
+    contents_of_moved(&to);
+    to.finish();
+}
+
 /// A file system itself can be sent while nobody has it mounted, and nobody can mount it meanwhile.
 #[test]
 fn a_file_system_itself_is_sent() {

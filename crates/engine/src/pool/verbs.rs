@@ -96,6 +96,14 @@ impl Pool {
         auxiliary::add(self.groups(), new)
     }
 
+    /// Whether [`Pool::add_auxiliary`] could add these devices: for a caller that has more to add before them.
+    ///
+    /// # Errors
+    /// A device is too small, or the pool has it already or cannot have such.
+    pub fn check_auxiliary(&self, new: &[NewAuxiliary]) -> Result<()> {
+        auxiliary::check(self.groups(), new)
+    }
+
     /// Removes the hot spare or cache device with this guid, and returns when that is on disk.
     ///
     /// # Errors

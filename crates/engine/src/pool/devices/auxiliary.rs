@@ -201,7 +201,17 @@ pub(in crate::pool) fn add(writer: &Arc<GroupWriter>, new: &[NewAuxiliary]) -> R
     add_checked(writer, new).within(|| format!("pool {name}"))
 }
 
-fn add_checked(writer: &Arc<GroupWriter>, new: &[NewAuxiliary]) -> Result<Vec<u64>> {
+/// Whether [`add`] could add devices: it does nothing.
+///
+/// # Errors
+/// As for [`add`].
+pub(in crate::pool) fn check(writer: &Arc<GroupWriter>, new: &[NewAuxiliary]) -> Result<()> {
+    let name = writer.configuration().name();
+    describe_new(writer, new).map(drop).within(|| format!("pool {name}"))
+}
+
+/// What the pool is to have, if it may have that.
+fn describe_new(writer: &Arc<GroupWriter>, new: &[NewAuxiliary]) -> Result<Vec<(AuxiliaryKind, VdevConfig)>> {
     let layers = writer.layers();
     let (version, host) = (writer.configuration().get().version, layers.context.host.clone());
     if layers.is_read_only() {
@@ -219,6 +229,13 @@ fn add_checked(writer: &Arc<GroupWriter>, new: &[NewAuxiliary]) -> Result<Vec<u6
         }
         added.push((device.kind, config));
     }
+    Ok(added)
+}
+
+fn add_checked(writer: &Arc<GroupWriter>, new: &[NewAuxiliary]) -> Result<Vec<u64>> {
+    let layers = writer.layers();
+    let version = writer.configuration().get().version;
+    let added = describe_new(writer, new)?;
     for (device, (kind, config)) in new.iter().zip(&added) {
         if device.shared.is_none() {
             init_labels(&*device.leaf.disk, &label(version, *kind, config))?;

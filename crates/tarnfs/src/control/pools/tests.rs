@@ -240,6 +240,25 @@ fn pools_and_their_properties() {
     assert!(rig.found().is_empty());
 }
 
+/// What is set at an import is set; if that cannot be, the pool is not imported.
+#[test]
+fn an_import_sets_all_or_is_none() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.export("tank");
+    let guid = rig.found().remove(0).status.guid;
+    let too_long = Setting::new("my:own", "x".repeat(9000));
+    assert!(rig.import(guid, "tank", false, vec![too_long]).is_err());
+    assert!(rig.pools.is_empty());
+    assert_eq!(rig.found()[0].status.state, PoolState::Exported);
+    rig.import(guid, "tank", false, vec![Setting::new("compatibility", "legacy"), Setting::new("my:own", "x")]).unwrap();
+    for (property, value) in [("compatibility", "legacy"), ("my:own", "x")] {
+        assert_eq!(rig.pool_property("tank", property).unwrap().value, value.into(), "{property}");
+    }
+    rig.export("tank");
+}
+
 #[test]
 fn features_are_enabled_later() {
     let mut rig = Rig::new();
@@ -268,6 +287,14 @@ fn features_are_enabled_later() {
     pool.sync().unwrap();
     let report = pool.check(true, &|_| ()).unwrap();
     assert!(report.is_clean(), "{:?}", report.findings);
+    drop(pool);
+    // At an import, too.
+    assert_eq!(rig.pool_property("old", "feature@bookmark_v2").unwrap().value, "disabled".into());
+    rig.export("old");
+    let guid = rig.found().remove(0).status.guid;
+    rig.import(guid, "old", false, vec![Setting::new("feature@bookmark_v2", "enabled")]).unwrap();
+    assert_eq!(rig.pool_property("old", "feature@bookmark_v2").unwrap().value, "enabled".into());
+    rig.export("old");
 }
 
 #[test]

@@ -5,7 +5,9 @@
 //! descriptor, and not a byte more. So a package of streams is a loop here.
 
 mod input;
+mod local;
 mod mounts;
+mod moves;
 mod names;
 mod one;
 mod overrides;
@@ -13,6 +15,7 @@ mod package;
 mod replicate;
 mod replies;
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
 use tarnfs::control::{DatasetKind, DatasetKinds, FailureKind, ReceiveAbort, Request};
@@ -96,6 +99,8 @@ struct Run<'r, 's> {
     top: Option<String>,
     /// Something is to be mounted at the end.
     has_new: bool,
+    /// The guids of file systems that were mounted, and are not while they are on their way to another place.
+    unmounted: BTreeSet<u64>,
 }
 
 pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcome {
@@ -119,7 +124,7 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
         complain!(session, "cannot receive: {error}");
         Stop::Code(1)
     })?;
-    let mut run = Run { session, flags, input, target, top: None, has_new: false };
+    let mut run = Run { session, flags, input, target, top: None, has_new: false, unmounted: BTreeSet::new() };
     run.check_overrides()?;
     run.check_places()?;
     let code = run.receive_all()?;

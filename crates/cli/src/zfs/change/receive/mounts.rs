@@ -2,17 +2,23 @@
 //!
 //! # Theory
 //! A stream that goes on with a dataset is received under its mount. One that stands for itself replaces all of the dataset: that is unmounted
-//! before, with those below it, and mounted again. What is new is mounted at the end, when all streams are there.
+//! before, with those below it, and mounted again. What is new is mounted at the end, when all streams are there. What is on its way to another name
+//! is not mounted meanwhile, for others may come where it would be.
 
-use tarnfs::control::{DatasetKind, DatasetKinds, DatasetList, DatasetUnmount, Request, Wanted};
+use tarnfs::control::{DatasetEntry, DatasetKind, DatasetKinds, DatasetList, DatasetUnmount, Failure, Request, Wanted};
 
 use super::Run;
+use super::local::is_aside;
 use super::one::One;
 use crate::session::{Outcome, Stop, worst};
 use crate::zfs::change::mount;
 use crate::zfs::datasets::{self, Query};
 
 const FILESYSTEMS: DatasetKinds = DatasetKinds { filesystem: true, volume: false, snapshot: false, bookmark: false };
+
+fn number(entry: &DatasetEntry, name: &str) -> Option<u64> {
+    entry.property(name).and_then(|value| value.value.number())
+}
 
 impl Run<'_, '_> {
     /// File systems, those above first: name, whether it is mounted, whether it is not to be: it was received without some of its contents, or
@@ -59,6 +65,41 @@ impl Run<'_, '_> {
         for name in mounted {
             if self.entry(name, &[]).is_some() {
                 code = worst(code, mount::mount_received(self.session, name)?);
+            }
+        }
+        Ok(code)
+    }
+
+    /// File systems, those above first, with what says whether they are mounted, and their guids.
+    fn mountable(&mut self, root: &str) -> Result<Vec<DatasetEntry>, Failure> {
+        let wanted = Wanted::Only(["mounted", "guid"].map(str::to_owned).to_vec());
+        let list = DatasetList { depth: None, ..datasets::request(&Query::new(FILESYSTEMS, wanted), Some(root), None) };
+        let mut entries = self.session.datasets(Request::DatasetList(list))?.entries;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// Unmounts what is on its way to another place, with all that is below it.
+    pub(super) fn unmount_moving(&mut self, name: &str) -> Result<(), Failure> {
+        for entry in self.mountable(name)?.iter().rev().filter(|entry| number(entry, "mounted") == Some(1)) {
+            let unmount = DatasetUnmount { name: entry.name.clone(), at: None, tree: false, force: self.flags.force_unmount, unload_key: false };
+            self.session.perform(Request::DatasetUnmount(unmount))?;
+            self.unmounted.extend(number(entry, "guid"));
+        }
+        Ok(())
+    }
+
+    /// What was unmounted for that is mounted again where it is now, unless it is still on its way.
+    pub(super) fn mount_moved(&mut self, root: &str) -> Outcome {
+        let unmounted = std::mem::take(&mut self.unmounted);
+        let mut code = 0;
+        if unmounted.is_empty() {
+            return Ok(code);
+        }
+        let listed = self.mountable(root).map_err(|failure| self.session.failed(format_args!("cannot list '{root}'"), &failure))?;
+        for entry in listed.iter().filter(|entry| number(entry, "mounted") != Some(1) && !is_aside(&entry.name)) {
+            if number(entry, "guid").is_some_and(|guid| unmounted.contains(&guid)) {
+                code = worst(code, mount::mount_received(self.session, &entry.name)?);
             }
         }
         Ok(code)

@@ -62,11 +62,12 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Snapshots below a dataset, with their guids: all of them, or a failure. What is not listed would seem not to be there.
+    /// Snapshots below a dataset, with their guids, the oldest first: all of them, or a failure. What is not listed would seem not to be there.
     pub(super) fn snapshots(&mut self, root: &str, depth: Option<u64>) -> Result<Vec<(String, u64)>, Failure> {
         let wanted = Wanted::Only(vec!["guid".to_owned()]);
         let list = DatasetList { depth, ..datasets::request(&Query::new(SNAPSHOTS, wanted), Some(root), depth) };
-        let entries = self.session.datasets(Request::DatasetList(list))?.entries;
+        let mut entries = self.session.datasets(Request::DatasetList(list))?.entries;
+        entries.sort_by_key(|entry| entry.creation_txg);
         let with_guid = |entry: DatasetEntry| match entry.property("guid").and_then(|value| value.value.number()) {
             Some(guid) => Ok((entry.name, guid)),
             None => Err(Failure::with(FailureKind::Other, format!("{} has no guid", entry.name))),

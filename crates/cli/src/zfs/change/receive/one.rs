@@ -350,7 +350,8 @@ mod tests {
         let zone = jiff::tz::TimeZone::UTC;
         let mut session = Session { control: &mut faulty, out: &mut out, err: &mut err, now: 0, zone, history: History::default(), hints: Vec::new() };
         let flags = Flags { force: true, ..Flags::default() };
-        let mut run = Run { session: &mut session, flags, input: Input::standard().unwrap(), target: "tank/b".to_owned(), top: None, has_new: false };
+        let (input, target) = (Input::standard().unwrap(), "tank/b".to_owned());
+        let mut run = Run { session: &mut session, flags, input, target, top: None, has_new: false, unmounted: Default::default() };
         let begin = Begin { objset_type: 2, to_guid: 1, ..Begin::zeroed() };
         assert_eq!(run.decide(&begin, "from/b@1", None, None).err(), Some(Stop::Code(1)));
     }

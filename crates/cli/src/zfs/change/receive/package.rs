@@ -1,8 +1,8 @@
 //! Packages: several streams with a list of what they are.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use ondisk::nvlist::{NvList, NvString, Value as ListValue};
+use ondisk::nvlist::{NvList, Value as ListValue};
 use ondisk::stream::{Begin, HEADER_COMPOUND, HEADER_SUBSTREAM, RecordBody, StreamFeatures, StreamOrder};
 use tarnfs::control::{Setting, Value};
 
@@ -13,7 +13,7 @@ use crate::session::{Outcome, Stop, worst};
 
 /// What the beginning of a package says.
 pub(super) struct Package {
-    list: NvList,
+    pub(super) list: NvList,
     pub(super) order: StreamOrder,
     /// The file system that was sent, and what is below it is in the package too.
     pub(super) send_fs: String,
@@ -42,18 +42,33 @@ impl Package {
         })
     }
 
-    /// The guids of all snapshots that the sender has.
-    pub(super) fn guids(&self) -> BTreeSet<u64> {
-        let guid = |(_, value): &(NvString, ListValue)| match value {
-            ListValue::UInt64(guid) => Some(*guid),
-            _ => None,
-        };
-        self.all().filter_map(|list| list.nvlist("snaps")).flat_map(|snapshots| snapshots.iter().filter_map(guid)).collect()
+    /// It says what the sender has by now, and what is here is to become that.
+    pub(super) fn is_followed(&self) -> bool {
+        self.recursive && self.from_snapshot().is_some()
     }
 
-    /// What the sender calls the file system of that snapshot.
-    pub(super) fn name_of(&self, snapshot: u64) -> Option<&str> {
-        self.described(snapshot)?.list.str("name")
+    /// All snapshots that the sender has, by their guids.
+    pub(super) fn known(&self) -> BTreeMap<u64, Known<'_>> {
+        let mut known = BTreeMap::new();
+        for (dataset, list) in self.all().enumerate() {
+            for (name, value) in list.nvlist("snaps").into_iter().flat_map(NvList::iter) {
+                if let ListValue::UInt64(guid) = value {
+                    let snapshot = || Known { dataset, described: Described { list }, snapshot: name.to_string_lossy().into_owned() };
+                    known.entry(*guid).or_insert_with(snapshot);
+                }
+            }
+        }
+        known
+    }
+
+    /// What the sender calls its datasets.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.all().filter_map(|list| list.str("name"))
+    }
+
+    /// Which of its datasets is the file system that was sent.
+    pub(super) fn top(&self) -> Option<usize> {
+        self.all().position(|list| list.str("name") == Some(self.send_fs.as_str()))
     }
 
     /// The file system that the snapshot with this guid is of.
@@ -63,11 +78,24 @@ impl Package {
     }
 }
 
+/// A snapshot that the sender has.
+pub(super) struct Known<'p> {
+    /// Which dataset of the package it is of.
+    pub(super) dataset: usize,
+    pub(super) described: Described<'p>,
+    /// Its name there.
+    pub(super) snapshot: String,
+}
+
 impl Described<'_> {
-    /// What the sender calls its snapshot with this guid.
-    pub(super) fn snapshot(&self, guid: u64) -> Option<String> {
-        let all = self.list.nvlist("snaps")?;
-        all.iter().find(|(_, other)| *other == ListValue::UInt64(guid)).map(|(name, _)| name.to_string_lossy().into_owned())
+    /// What the sender calls it.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.list.str("name")
+    }
+
+    /// The guid of the snapshot that it is a clone of.
+    pub(super) fn origin(&self) -> Option<u64> {
+        self.list.u64("origin").filter(|guid| *guid != 0)
     }
 
     /// Its properties, if the package has any.
@@ -140,7 +168,27 @@ impl Run<'_, '_> {
         let sent = String::from_utf8_lossy(begin.name()).into_owned();
         let kept = kept_part(&sent, &package.send_fs, &self.target, (self.flags.prefix, self.flags.tail), package.recursive).unwrap_or_default();
         let root = format!("{}{kept}", self.target).split('@').next().unwrap_or_default().to_owned();
-        self.replicate(&package, &root)?;
+        let mut unplaced = self.replicate(&package, &root, true)?;
+        let received = self.receive_streams(&package);
+        let is_whole = received == Ok(0);
+        if is_whole {
+            unplaced = self.replicate(&package, &root, false)?;
+        }
+        // Where a stream could not be received, it may be why.
+        for (action, failure) in &unplaced {
+            self.session.failed(action, failure);
+        }
+        let mut code = u8::from(is_whole && !unplaced.is_empty());
+        if is_whole {
+            // What came is mounted all the same, and before what has moved below it.
+            code = worst(code, self.mount_received()?);
+            self.has_new = false;
+        }
+        code = worst(code, self.mount_moved(&root)?);
+        received.map(|received| worst(received, code))
+    }
+
+    fn receive_streams(&mut self, package: &Package) -> Outcome {
         let mut code = 0;
         loop {
             let Some(first) = self.next(Some(package.order))? else {
@@ -153,7 +201,7 @@ impl Run<'_, '_> {
             if begin.header_type() != HEADER_SUBSTREAM {
                 return Err(self.refuse("cannot receive", "invalid backup stream"));
             }
-            let one = self.receive_one(&first, &begin, Some(&package))?;
+            let one = self.receive_one(&first, &begin, Some(package))?;
             code = worst(code, one);
             if one != 0 {
                 return Ok(code);
@@ -268,8 +316,9 @@ mod tests {
             let zone = jiff::tz::TimeZone::UTC;
             let mut session = Session { control: self, out: &mut out, err: &mut err, now: 0, zone, history: History::default(), hints: Vec::new() };
             let flags = Flags { force: true, ..Flags::default() };
-            let mut run = Run { session: &mut session, flags, input: Input::standard().unwrap(), target: "tank/b".to_owned(), top: None, has_new: false };
-            run.replicate(&package, "tank/b")
+            let (input, target) = (Input::standard().unwrap(), "tank/b".to_owned());
+            let mut run = Run { session: &mut session, flags, input, target, top: None, has_new: false, unmounted: Default::default() };
+            run.replicate(&package, "tank/b", true).map(|unplaced| assert!(unplaced.is_empty(), "{unplaced:?}"))
         }
     }
 

@@ -8,6 +8,7 @@ use engine::host::{Host, RealHost};
 use engine::pool::import::Candidate;
 
 use super::create::{PoolSettings, When};
+use super::pool_properties::store;
 use crate::control::auxiliary::find_disks;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools, names};
 use crate::control::{FoundPool, ImportRewound, PoolImport, PoolScan, scan};
@@ -31,7 +32,7 @@ impl Pools {
         if self.pools.contains_key(&import.name) {
             return Err(Failure::with(FailureKind::PoolExists, "a pool with that name already exists"));
         }
-        let settings = PoolSettings::of(&import.properties, When::Importing)?;
+        let mut settings = PoolSettings::of(&import.properties, When::Importing)?;
         let rewind = rewind_of(import);
         let candidates = self.candidates(&import.paths, import.destroyed);
         let Some(candidate) = candidates.iter().find(|candidate| candidate.config.guid == import.guid) else {
@@ -78,26 +79,36 @@ impl Pools {
             Ok(listed) => *imported.auxiliary.get_mut() = self.hold_auxiliary(&imported, &listed, find_disks(candidate, &listed)),
             Err(error) => tracing::warn!(pool = import.name, %error, "its spares and cache devices are not known"),
         }
-        imported.altroot = settings.altroot;
-        *imported.cachefile.get_mut() = settings.cachefile;
+        imported.altroot = settings.altroot.take();
+        *imported.cachefile.get_mut() = settings.cachefile.take();
         let engine = imported.pool.engine().clone();
         if !engine.is_read_only()
             && let Err(error) = engine.record_version_soon("import")
         {
             tracing::warn!(pool = import.name, %error, "the import is missing from the history");
         }
-        engine.obey_failmode().map_err(|error| Failure::about_pool(&error))?;
+        set_or_give_back(&imported, settings)?;
         self.note_pool_event("pool_import", &imported);
         self.pools.insert(import.name.clone(), Arc::new(imported));
-        let mut values = settings.stored;
-        let comment = settings.comment.map(|text| ("comment".to_owned(), engine::dsl::PropertyValue::Text(text)));
-        values.extend(comment);
-        if !values.is_empty() && !engine.is_read_only() {
-            engine.set_properties(values).map_err(|error| Failure::about_pool(&error))?;
-        }
         self.write_cachefile(&import.name);
         Ok(rewound.map(in_words))
     }
+}
+
+/// Sets what is asked for of a pool that has been opened. If that cannot be, it is let go of: it is not imported.
+fn set_or_give_back(imported: &Imported, settings: PoolSettings) -> Result<(), Failure> {
+    let engine = imported.pool.engine();
+    let obeyed = engine.obey_failmode().map_err(|error| Failure::about_pool(&error));
+    let set = obeyed.and_then(|()| if engine.is_read_only() { Ok(()) } else { store(engine, settings) });
+    if set.is_err() {
+        if engine.vdevs.gate().failure().is_some() {
+            imported.pool.abandon();
+        } else if let Err(error) = imported.pool.export() {
+            tracing::warn!("pool {}: it could not be exported in order: {error}", imported.pool.name());
+            imported.pool.abandon();
+        }
+    }
+    set
 }
 
 /// Which state is asked for. As in OpenZFS, `-T` needs no `-F`.

@@ -41,12 +41,11 @@ impl Pools {
     pub(in crate::control::pools) fn set_pool_properties(&mut self, set: &PoolSet) -> Result<(), Failure> {
         let imported = self.find(&set.name)?;
         let engine = imported.pool.engine().clone();
-        let settings = PoolSettings::of(&set.settings, When::Existing)?;
+        let mut settings = PoolSettings::of(&set.settings, When::Existing)?;
         if engine.is_read_only() {
             return Err(Failure::new(FailureKind::PoolReadOnly));
         }
-        let mut values = settings.stored;
-        for (name, value) in &mut values {
+        for (name, value) in &mut settings.stored {
             if let ("bootfs", Stored::Text(dataset)) = (name.as_str(), &*value) {
                 if engine.config().version < VERSION_BOOTFS {
                     return Err(Failure::with(FailureKind::PoolNotSupported, "pool must be upgraded to set this property or value"));
@@ -54,24 +53,32 @@ impl Pools {
                 *value = if dataset.is_empty() { Stored::Text(String::new()) } else { Stored::Number(boot_dataset(imported, dataset)?) };
             }
         }
-        for (name, text) in [("comment", settings.comment), ("compatibility", settings.compatibility)] {
-            values.extend(text.map(|text| (name.to_owned(), Stored::Text(text))));
-        }
-        let failed = |error: crate::Error| Failure::about_pool(&error);
-        if !values.is_empty() {
-            engine.set_properties(values).map_err(failed)?;
-            engine.obey_failmode().map_err(failed)?;
-        }
-        if !settings.features.is_empty() {
-            engine.enable_features(settings.features).map_err(failed)?;
-        }
-        if let (Some(cachefile), Some(imported)) = (settings.cachefile, self.pools.get(&set.name)) {
+        let cachefile = settings.cachefile.take();
+        store(&engine, settings)?;
+        if let (Some(cachefile), Some(imported)) = (cachefile, self.pools.get(&set.name)) {
             let before = imported.cachefile.lock().replace(cachefile);
             self.forget_in_cachefile(before.as_deref());
         }
         self.write_cachefile(&set.name);
         Ok(())
     }
+}
+
+/// Writes what a pool keeps of settings, and does what they ask for.
+pub(super) fn store(engine: &engine::pool::Pool, settings: PoolSettings) -> Result<(), Failure> {
+    let failed = |error: crate::Error| Failure::about_pool(&error);
+    let mut values = settings.stored;
+    for (name, text) in [("comment", settings.comment), ("compatibility", settings.compatibility)] {
+        values.extend(text.map(|text| (name.to_owned(), Stored::Text(text))));
+    }
+    if !values.is_empty() {
+        engine.set_properties(values).map_err(failed)?;
+        engine.obey_failmode().map_err(failed)?;
+    }
+    if !settings.features.is_empty() {
+        engine.enable_features(settings.features).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// The number of a dataset that the pool may be booted from.

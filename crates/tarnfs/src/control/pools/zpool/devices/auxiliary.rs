@@ -151,6 +151,14 @@ impl Pools {
         Ok(())
     }
 
+    /// Refuses what [`Pools::add_auxiliary`] would refuse: what is added before cannot be taken away again.
+    pub(in crate::control::pools) fn check_auxiliary(&self, imported: &Imported, new: &[NewAuxiliary]) -> Result<(), Failure> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        imported.pool.engine().check_auxiliary(new).map_err(|error| auxiliary_failure(&error))
+    }
+
     /// Makes devices spares and caches of a pool.
     pub(in crate::control::pools) fn add_auxiliary(&self, imported: &Imported, new: &[NewAuxiliary]) -> Result<(), Failure> {
         if new.is_empty() {
@@ -158,10 +166,7 @@ impl Pools {
             return relist(imported).map(drop);
         }
         let engine = imported.pool.engine();
-        let guids = engine.add_auxiliary(new).map_err(|error| match error.kind() {
-            ErrorKind::Busy => Failure::with(FailureKind::BadDevice, SAME_DEVICE),
-            _ => creation_failure(&error),
-        })?;
+        let guids = engine.add_auxiliary(new).map_err(|error| auxiliary_failure(&error))?;
         let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
         let mut auxiliary = imported.auxiliary.lock();
         let mut held = std::mem::take(&mut auxiliary.held);
@@ -184,6 +189,14 @@ impl Pools {
         })?;
         relist(imported)?;
         Ok(true)
+    }
+}
+
+/// Why devices cannot become spares or caches of a pool.
+fn auxiliary_failure(error: &crate::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::Busy => Failure::with(FailureKind::BadDevice, SAME_DEVICE),
+        _ => creation_failure(error),
     }
 }
 

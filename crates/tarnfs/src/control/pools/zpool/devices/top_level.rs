@@ -23,6 +23,7 @@ impl Pools {
         };
         let ashift = add.ashift.or_else(|| stored.and_then(|value| u32::try_from(value.number()).ok())).filter(|ashift| *ashift != 0);
         let claimed = self.claim_devices(&devices, ashift, add.force)?;
+        self.check_auxiliary(imported, &claimed.auxiliary)?;
         if !claimed.tops.is_empty() {
             imported.pool.engine().add_vdevs(claimed.tops, add.any_ashift).map_err(|error| addition_failure(&error))?;
         }
