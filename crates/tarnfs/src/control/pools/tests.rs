@@ -7,6 +7,7 @@ use super::*;
 use crate::control::*;
 
 mod refused;
+mod spares;
 
 struct Rig {
     directory: tempfile::TempDir,

@@ -4,18 +4,33 @@
 //! They are held while the pool is imported, so that nobody else takes them, also while they stand in for a device. Several pools of this daemon may have the same
 //! spare: then they hold it together, and it stands in for one device at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use disk::{Access, DiskRef, Footprint};
 use engine::arc::NewCacheDevice;
 use engine::error::ErrorKind;
 use engine::pool::auxiliary::{Auxiliary, NewAuxiliary, find_auxiliary};
 use engine::vdev::{NewLeaf, VdevConfig, key};
+use parking_lot::Mutex;
 
 use super::super::create::creation_failure;
 use crate::control::auxiliary::AuxiliaryStatus;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
 use crate::control::{SAME_DEVICE, VdevState, VdevStatus};
+
+/// A spare that a verb brings in: while this is there, nothing else takes it.
+pub(in crate::control::pools) struct ReservedSpare {
+    /// All that are on their way in.
+    all: Arc<Mutex<BTreeSet<u64>>>,
+    guid: u64,
+}
+
+impl Drop for ReservedSpare {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.guid);
+    }
+}
 
 /// Those of one pool.
 #[derive(Default)]
@@ -120,10 +135,15 @@ impl Pools {
         auxiliary.is_spare(guid).then(|| (guid, disk.clone()))
     }
 
-    /// Does a spare stand in for a device, in whatever pool?
-    pub(in crate::control::pools) fn is_spare_used(&self, guid: u64) -> bool {
-        let is_coming = self.beside.reserved().lock().contains(&guid);
-        is_coming || self.pools.values().any(|imported| imported.pool.engine().vdevs.find_leaf(guid).is_some())
+    /// Keeps a spare for the caller, unless it stands in for a device, or is on its way in, in whatever pool. The agent looks and reserves under the same lock.
+    pub(in crate::control::pools) fn reserve_spare(&self, guid: u64) -> Option<ReservedSpare> {
+        let all = self.beside.reserved().clone();
+        let is_kept = {
+            let mut coming = all.lock();
+            let is_used = self.pools.values().any(|imported| imported.pool.engine().vdevs.find_leaf(guid).is_some());
+            !is_used && coming.insert(guid)
+        };
+        is_kept.then(|| ReservedSpare { all, guid })
     }
 
     /// Has a pool a spare in use that other pools have, too?
