@@ -8,6 +8,7 @@ use crate::control::*;
 
 mod refused;
 mod spares;
+mod stopped;
 
 struct Rig {
     directory: tempfile::TempDir,

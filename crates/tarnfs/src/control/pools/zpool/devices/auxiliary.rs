@@ -178,16 +178,27 @@ impl Pools {
             return relist(imported).map(drop);
         }
         let engine = imported.pool.engine();
-        let guids = engine.add_auxiliary(new).map_err(|error| match error.kind() {
+        let failed = |error: &engine::error::Error| match error.kind() {
             ErrorKind::Busy => Failure::with(FailureKind::BadDevice, SAME_DEVICE),
-            _ => creation_failure(&error),
-        })?;
+            _ => creation_failure(error),
+        };
+        let added = engine.add_auxiliary(new);
+        if let Err(error) = &added
+            && !error.goes_on()
+        {
+            return Err(failed(error));
+        }
         let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
         let mut auxiliary = imported.auxiliary.lock();
         let mut held = std::mem::take(&mut auxiliary.held);
-        held.extend(guids.into_iter().zip(new.iter().map(|device| device.leaf.disk.clone())));
+        let guids: Vec<Option<u64>> = match &added {
+            Ok(guids) => guids.iter().copied().map(Some).collect(),
+            // The pool stopped before that was on disk: the list has them nevertheless.
+            Err(_) => new.iter().map(|device| guid_at(&listed, &device.leaf.path)).collect(),
+        };
+        held.extend(guids.into_iter().zip(new).filter_map(|(guid, device)| Some((guid?, device.leaf.disk.clone()))));
         *auxiliary = AuxiliaryDevices::new(engine, &listed, held);
-        Ok(())
+        added.map(drop).map_err(|error| failed(&error))
     }
 
     /// Takes a spare or a cache device from its pool, if it has one of that name.
@@ -205,6 +216,12 @@ impl Pools {
         relist(imported)?;
         Ok(true)
     }
+}
+
+/// The guid of a device that was listed last under this path.
+fn guid_at(listed: &Auxiliary, path: &str) -> Option<u64> {
+    let is_there = |device: &&VdevConfig| device.string(key::PATH).is_some_and(|other| other == path);
+    listed.spares.iter().chain(&listed.caches).rev().find(is_there).map(|device| device.guid)
 }
 
 /// Reads anew which devices a pool has; those that it does not have any more.
