@@ -235,6 +235,11 @@ impl Snapshots for Source {
         Ok(Timestamp::default())
     }
 
+    fn guid(&self, name: &str) -> Result<u64> {
+        let snapshot = self.pool.engine().dsl.open_dataset(&format!("tank@{name}"));
+        snapshot.map(|snapshot| snapshot.phys().guid.get()).map_err(|error| daemon::errno(error.kind()))
+    }
+
     fn open(&self, name: &str) -> Result<OpenSnapshot> {
         if name == "hangs" {
             self.opened.fetch_add(1, Ordering::Relaxed);
@@ -353,5 +358,29 @@ fn a_snapshot_that_hangs_is_waited_for_by_those_who_want_it() {
             ops.forget(node, 1);
         }
     });
+    played.end();
+}
+
+/// The pool stopped while a snapshot got another name, and its slot kept the old one: a new snapshot of the old name showed the contents of the other.
+#[test]
+fn a_snapshot_is_not_found_by_a_name_that_is_another_s() {
+    let (played, snapshots) = Played::with_snapshots(None, Arc::default());
+    played.snapshot("a");
+    let enter = || played.ops.lookup(&CX, snapshots, b"a").map(|entry| entry.node);
+    let first = enter().unwrap();
+    played.pool.engine().dsl.rename_snapshot("tank", "a", "b", false).unwrap();
+    assert_eq!(enter(), Err(Errno::ENOENT), "no snapshot has the name");
+    assert!(played.ops.getattr(&CX, first, None).is_ok(), "a program that is in it stays there");
+    played.make("file");
+    played.snapshot("a");
+    let second = enter().unwrap();
+    assert_ne!(second, first);
+    let file = played.ops.lookup(&CX, second, b"file").unwrap().node;
+    assert_ne!(file, 0, "it is in the new one");
+    assert_eq!(played.ops.getattr(&CX, first, None).map(|_| ()), Err(Errno::ESTALE));
+    assert_eq!(enter(), Ok(second));
+    for (node, count) in [(first, 1), (file, 1), (second, 2)] {
+        played.ops.forget(node, count);
+    }
     played.end();
 }
