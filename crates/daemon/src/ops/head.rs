@@ -274,6 +274,8 @@ impl Ops {
     pub(in crate::ops) fn known_inodes(&self) -> Vec<InodeNumber> {
         let mut known = self.head.current().map_or_else(Vec::new, |filesystem| filesystem.known_inodes());
         known.extend(self.head.stale());
+        // Of contents that could not be opened again.
+        known.extend(self.head.told.lock().iter().map(|told| told.inode));
         known
     }
 }

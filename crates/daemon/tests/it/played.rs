@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::io::{PipeReader, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use daemon::ops::{OpenSnapshot, Ops, OpsOptions, SnapshotInfo, Snapshots};
-use fuse::protocol::InitFlags;
+use fuse::protocol::{InitFlags, NOTIFY_INVAL_INODE};
 use fuse::{Context, CopyRange, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, Timestamp, WriteFlags};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -382,5 +382,47 @@ fn a_snapshot_is_not_found_by_a_name_that_is_another_s() {
     for (node, count) in [(first, 1), (file, 1), (second, 2)] {
         played.ops.forget(node, count);
     }
+    played.end();
+}
+
+/// The files of which the kernel is told that it is to forget their contents: all that is in the pipe.
+fn forgotten(reader: &mut PipeReader) -> Vec<u64> {
+    let mut bytes = vec![0; 1 << 16];
+    let end = reader.read(&mut bytes).unwrap();
+    let (mut at, mut nodes) = (0, Vec::new());
+    while at < end {
+        let number = |from: usize| u32::from_ne_bytes(bytes[from..from + 4].try_into().unwrap());
+        if number(at + 4) == NOTIFY_INVAL_INODE.cast_unsigned() {
+            nodes.push(u64::from_ne_bytes(bytes[at + 16..at + 24].try_into().unwrap()));
+        }
+        at += number(at) as usize;
+    }
+    nodes
+}
+
+/// Where contents could not be opened again after a rollback, the kernel went on to show pages that it had got just before: it was told of no file.
+#[test]
+fn the_kernel_forgets_contents_that_cannot_be_opened_again() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("file");
+    played.write(node, 0, &[7; 4096]);
+    played.snapshot("s");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let is_whole = Arc::new(AtomicBool::new(false));
+    let (pool, whole) = (played.pool.clone(), is_whole.clone());
+    let opener = move || match whole.load(Ordering::Relaxed) {
+        true => Ok((pool.file_system("tank")?, false)),
+        false => Err(tarnfs::Error::new(tarnfs::ErrorKind::Io, "a test's damage")),
+    };
+    let change = || {
+        // What it was told before does not count: calls were answered since.
+        played.ops.set_notifier(Notifier::into(writer.into()));
+        played.pool.roll_back("tank", Some("s"))
+    };
+    played.ops.replace_contents(change, Box::new(opener), |error| error).unwrap_err();
+    assert!(forgotten(&mut reader).contains(&node));
+    is_whole.store(true, Ordering::Relaxed);
+    assert_eq!(played.ops.getattr(&CX, node, None).unwrap().attr.size, 4096);
+    played.ops.forget(node, 1);
     played.end();
 }
