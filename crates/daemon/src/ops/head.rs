@@ -200,9 +200,10 @@ impl Ops {
         self.head.opener.lock().as_mut().map(|waiting| *waiting = opener).is_some()
     }
 
-    /// Nobody has used it since it was mounted.
+    /// Nobody has used it since it was mounted. Contents that could not be opened again were used.
     pub fn is_unused(&self) -> bool {
-        self.head.opener.lock().is_some()
+        let opener = self.head.opener.lock();
+        opener.is_some() && self.head.meanwhile.read().is_none()
     }
 
     /// The file system, for a call about a file of it.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use daemon::ops::{OpenSnapshot, Ops, OpsOptions, SnapshotInfo, Snapshots};
-use fuse::protocol::{InitFlags, NOTIFY_INVAL_INODE};
+use fuse::protocol::InitFlags;
 use fuse::{Context, CopyRange, Errno, Fallocate, Filesystem, Negotiated, Notifier, ROOT_NODE, Result, Timestamp, WriteFlags};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -392,7 +392,7 @@ fn forgotten(reader: &mut PipeReader) -> Vec<u64> {
     let (mut at, mut nodes) = (0, Vec::new());
     while at < end {
         let number = |from: usize| u32::from_ne_bytes(bytes[from..from + 4].try_into().unwrap());
-        if number(at + 4) == NOTIFY_INVAL_INODE.cast_unsigned() {
+        if number(at + 4) == fuse::protocol::NOTIFY_INVAL_INODE.cast_unsigned() {
             nodes.push(u64::from_ne_bytes(bytes[at + 16..at + 24].try_into().unwrap()));
         }
         at += number(at) as usize;
@@ -421,7 +421,10 @@ fn the_kernel_forgets_contents_that_cannot_be_opened_again() {
     };
     played.ops.replace_contents(change, Box::new(opener), |error| error).unwrap_err();
     assert!(forgotten(&mut reader).contains(&node));
+    // Nothing that programs have written is on disk because of this.
+    assert_eq!(played.ops.syncfs(&CX), Err(Errno::EIO));
     is_whole.store(true, Ordering::Relaxed);
+    assert_eq!(played.ops.syncfs(&CX), Ok(()));
     assert_eq!(played.ops.getattr(&CX, node, None).unwrap().attr.size, 4096);
     played.ops.forget(node, 1);
     played.end();
