@@ -291,8 +291,8 @@ fn a_log_device_whose_removal_was_not_begun_when_the_pool_stopped_stays() {
     }
 }
 
-/// A device for the log that was used again while the pool stopped got blocks before the group that says so was on disk: after a crash then it was still offline, and with it
-/// what `fsync` had put there.
+/// A device for the log that was used again while the pool stopped got blocks before the group that says so was on disk: after a crash then it was still
+/// offline, and with it what `fsync` had put there.
 #[test]
 fn a_log_device_that_comes_back_is_used_when_that_is_on_disk() {
     for when in [When::Before, When::Amid] {

@@ -4,8 +4,8 @@
 //! To open a snapshot takes reads of disks, which may hang: meanwhile its slot is kept for it, and nothing is locked. Only callers that want the same snapshot
 //! wait. If it is renamed or closed meanwhile, what was opened does not count, and it is looked up again.
 //!
-//! A snapshot may get another name without this being told, where the pool stops meanwhile. So one that is open counts for a name only if the pool has it under that
-//! name, by its guid. If another one has the name, the slot is closed.
+//! A snapshot may get another name without this being told, where the pool stops meanwhile. So one that is open counts for a name only if the pool has
+//! it under that name, by its guid. If another one has the name, the slot is closed.
 //!
 //! A handle of a file (of an NFS client, or for `open_by_handle_at`) outlives what the kernel knows of the file, and names the slot. So the generation of a file in a slot
 //! has the snapshot in it, by its guid: the slot may be another one's by then.
@@ -232,7 +232,8 @@ impl Slots {
         }
     }
 
-    /// Has the snapshot in a slot, in which the caller counts as a node, this name? If not, the caller does not count, and if another one has, the slot is closed.
+    /// Has the snapshot in a slot, in which the caller counts as a node, this name? If not, the caller does not count; and if another one has the name, the
+    /// slot is closed.
     fn has_name(&self, at: u16, snapshot: &OpenSnapshot, name: &str) -> Result<bool> {
         let named = self.source().and_then(|source| source.guid(name));
         if named == Ok(snapshot.guid) {
