@@ -13,7 +13,7 @@ use engine::error::{Error, ErrorKind};
 use engine::host::RealHost;
 use engine::pool::check::CheckOptions;
 use engine::pool::import::discover;
-use engine::pool::{NewPool, OpenOptions as EngineOptions, Pool as Engine};
+use engine::pool::{NewPool, OpenOptions as EngineOptions, Pool as Engine, Stopped};
 use engine::tunables::Tunables;
 use engine::vdev::{FailureMode, NewLeaf, NewTop};
 use parking_lot::Mutex;
@@ -288,5 +288,44 @@ fn a_log_device_whose_removal_was_not_begun_when_the_pool_stopped_stays() {
         }
         drop(log);
         pool.end(if when == When::Amid { &[0] } else { &[0, 1] }, &format!("{when:?}: a log device"));
+    }
+}
+
+/// A device for the log that was used again while the pool stopped got blocks before the group that says so was on disk: after a crash then it was still
+/// offline, and with it what `fsync` had put there.
+#[test]
+fn a_log_device_that_comes_back_is_used_when_that_is_on_disk() {
+    for when in [When::Before, When::Amid] {
+        let pool = Troubled::new(&[Bias::None, Bias::Log], 0);
+        pool.live_on(0);
+        let log = pool.engine.vdevs.data_tops()[1].clone();
+        let leaf = log.leaves()[0].clone();
+        let group = pool.engine.context.io.allocator().group(log.id() as u32).unwrap();
+        assert!(group.is_usable());
+        pool.engine.stop_device(leaf.guid(), Stopped::Offline, false).unwrap();
+        assert!(!group.is_usable(), "{when:?}: it is offline");
+        let found = || disk::open(&pool.image(1).display().to_string(), Access::Write).unwrap();
+        let (coming, disk) = (leaf.clone(), found());
+        pool.amid(when, move |_| coming.is_open(), |engine| {
+            let online = engine.online_device(leaf.guid(), Some(disk), false);
+            assert!(!group.is_usable(), "{when:?}: nothing on disk says that it is used");
+            online.map(|_| ())
+        });
+        assert_eq!(group.is_usable(), when == When::Amid, "{when:?}: the pool goes on");
+        if when == When::Before {
+            pool.engine.online_device(leaf.guid(), Some(found()), false).unwrap();
+        }
+        assert!(group.is_usable(), "{when:?}: it is online");
+        let writes = || leaf.stats.writes.load(Ordering::Relaxed);
+        let before = writes();
+        pool.live_on(100);
+        assert!(writes() > before, "{when:?}: the log is on it");
+        for _ in 0..20 {
+            if leaf.is_behind() {
+                pool.engine.write_group().unwrap();
+            }
+        }
+        drop((log, leaf, group));
+        pool.end(&[0, 1], &format!("{when:?}: a log device that came back"));
     }
 }

@@ -432,6 +432,14 @@ impl Pool {
         Ok(())
     }
 
+    /// Has a dataset or snapshot another name after this? Also where the pool stopped before that was on disk, and so the caller got an error.
+    pub fn is_renamed(&self, from: &str, renamed: &Result<()>) -> bool {
+        match renamed {
+            Ok(()) => true,
+            Err(error) => error.goes_on() && self.engine.dsl.open_dataset(from).is_err_and(|error| error.kind() == ErrorKind::NotFound),
+        }
+    }
+
     /// Makes a file system; its parent must exist.
     ///
     /// # Errors

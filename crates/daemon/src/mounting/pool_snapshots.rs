@@ -60,6 +60,11 @@ impl PoolSnapshots {
         Ok(OpenSnapshot { filesystem, guid })
     }
 
+    fn try_guid(&self, name: &str) -> Result<u64, Error> {
+        let snapshot = self.pool.engine().dsl.open_dataset(&format!("{}@{name}", self.head()?))?;
+        Ok(snapshot.phys().guid.get())
+    }
+
     fn try_changed(&self) -> Result<Timestamp, Error> {
         let seconds = self.pool.snapshots_changed(self.dataset)?;
         Ok(Timestamp { seconds: seconds.cast_signed(), nanoseconds: 0 })
@@ -76,9 +81,12 @@ impl PoolSnapshots {
 
     fn try_rename(&self, from: &str, to: &str) -> Result<(), Error> {
         let head = self.head()?;
-        self.pool.engine().dsl.rename_snapshot(&head, from, to, false)?;
-        self.renamed.0.lock().push((format!("{head}@{from}"), format!("{head}@{to}")));
-        Ok(())
+        let (old, new) = (format!("{head}@{from}"), format!("{head}@{to}"));
+        let renamed = self.pool.engine().dsl.rename_snapshot(&head, from, to, false);
+        if self.pool.is_renamed(&old, &renamed) {
+            self.renamed.0.lock().push((old, new));
+        }
+        renamed
     }
 }
 
@@ -99,6 +107,11 @@ impl Snapshots for PoolSnapshots {
     fn open(&self, name: &str) -> fuse::Result<OpenSnapshot> {
         check_name(name)?;
         self.try_open(name).map_err(crate::errno::of)
+    }
+
+    fn guid(&self, name: &str) -> fuse::Result<u64> {
+        check_name(name)?;
+        self.try_guid(name).map_err(crate::errno::of)
     }
 
     fn make(&self, caller: &Caller, name: &str) -> fuse::Result<()> {

@@ -201,9 +201,10 @@ impl Ops {
         self.head.opener.lock().as_mut().map(|waiting| *waiting = opener).is_some()
     }
 
-    /// Nobody has used it since it was mounted.
+    /// Nobody has used it since it was mounted. Contents that could not be opened again were used.
     pub fn is_unused(&self) -> bool {
-        self.head.opener.lock().is_some()
+        let opener = self.head.opener.lock();
+        opener.is_some() && self.head.meanwhile.read().is_none()
     }
 
     /// The file system, for a call about a file of it.
@@ -282,6 +283,8 @@ impl Ops {
     pub(in crate::ops) fn known_inodes(&self) -> Vec<InodeNumber> {
         let mut known = self.head.current().map_or_else(Vec::new, |filesystem| filesystem.known_inodes());
         known.extend(self.head.stale());
+        // Of contents that could not be opened again.
+        known.extend(self.head.told.lock().iter().map(|told| told.inode));
         known
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{PipeReader, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -348,6 +348,11 @@ impl Snapshots for Source {
         Ok(Timestamp::default())
     }
 
+    fn guid(&self, name: &str) -> Result<u64> {
+        let snapshot = self.pool.engine().dsl.open_dataset(&format!("tank@{name}"));
+        snapshot.map(|snapshot| snapshot.phys().guid.get()).map_err(|error| daemon::errno(error.kind()))
+    }
+
     fn open(&self, name: &str) -> Result<OpenSnapshot> {
         if name == "hangs" {
             self.opened.fetch_add(1, Ordering::Relaxed);
@@ -539,5 +544,74 @@ fn a_snapshot_that_hangs_is_waited_for_by_those_who_want_it() {
             ops.forget(node, 1);
         }
     });
+    played.end();
+}
+
+/// The pool stopped while a snapshot got another name, and its slot kept the old one: a new snapshot of the old name showed the contents of the other.
+#[test]
+fn a_snapshot_is_not_found_by_a_name_that_is_another_s() {
+    let (played, snapshots) = Played::with_snapshots(None, Arc::default());
+    played.snapshot("a");
+    let enter = || played.ops.lookup(&CX, snapshots, b"a").map(|entry| entry.node);
+    let first = enter().unwrap();
+    played.pool.engine().dsl.rename_snapshot("tank", "a", "b", false).unwrap();
+    assert_eq!(enter(), Err(Errno::ENOENT), "no snapshot has the name");
+    assert!(played.ops.getattr(&CX, first, None).is_ok(), "a program that is in it stays there");
+    played.make("file");
+    played.snapshot("a");
+    let second = enter().unwrap();
+    assert_ne!(second, first);
+    let file = played.ops.lookup(&CX, second, b"file").unwrap().node;
+    assert_ne!(file, 0, "it is in the new one");
+    assert_eq!(played.ops.getattr(&CX, first, None).map(|_| ()), Err(Errno::ESTALE));
+    assert_eq!(enter(), Ok(second));
+    for (node, count) in [(first, 1), (file, 1), (second, 2)] {
+        played.ops.forget(node, count);
+    }
+    played.end();
+}
+
+/// The files of which the kernel is told that it is to forget their contents: all that is in the pipe.
+fn forgotten(reader: &mut PipeReader) -> Vec<u64> {
+    let mut bytes = vec![0; 1 << 16];
+    let end = reader.read(&mut bytes).unwrap();
+    let (mut at, mut nodes) = (0, Vec::new());
+    while at < end {
+        let number = |from: usize| u32::from_ne_bytes(bytes[from..from + 4].try_into().unwrap());
+        if number(at + 4) == fuse::protocol::NOTIFY_INVAL_INODE.cast_unsigned() {
+            nodes.push(u64::from_ne_bytes(bytes[at + 16..at + 24].try_into().unwrap()));
+        }
+        at += number(at) as usize;
+    }
+    nodes
+}
+
+/// Where contents could not be opened again after a rollback, the kernel went on to show pages that it had got just before: it was told of no file.
+#[test]
+fn the_kernel_forgets_contents_that_cannot_be_opened_again() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("file");
+    played.write(node, 0, &[7; 4096]);
+    played.snapshot("s");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let is_whole = Arc::new(AtomicBool::new(false));
+    let (pool, whole) = (played.pool.clone(), is_whole.clone());
+    let opener = move || match whole.load(Ordering::Relaxed) {
+        true => Ok((pool.file_system("tank")?, false)),
+        false => Err(tarnfs::Error::new(tarnfs::ErrorKind::Io, "a test's damage")),
+    };
+    let change = || {
+        // What it was told before does not count: calls were answered since.
+        played.ops.set_notifier(Notifier::into(writer.into()));
+        played.pool.roll_back("tank", Some("s"))
+    };
+    played.ops.replace_contents(change, Box::new(opener), |error| error).unwrap_err();
+    assert!(forgotten(&mut reader).contains(&node));
+    // Nothing that programs have written is on disk because of this.
+    assert_eq!(played.ops.syncfs(&CX), Err(Errno::EIO));
+    is_whole.store(true, Ordering::Relaxed);
+    assert_eq!(played.ops.syncfs(&CX), Ok(()));
+    assert_eq!(played.ops.getattr(&CX, node, None).unwrap().attr.size, 4096);
+    played.ops.forget(node, 1);
     played.end();
 }

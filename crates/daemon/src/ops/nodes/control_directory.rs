@@ -140,9 +140,13 @@ impl Ops {
             return Ok(());
         }
         fuse::before_blocking();
-        self.slots.source()?.rename(&caller, from, to)?;
-        self.slots.renamed(from, to);
-        Ok(())
+        let source = self.slots.source()?;
+        let renamed = source.rename(&caller, from, to);
+        // Where the pool stopped meanwhile it may have the new name, though this failed.
+        if renamed.is_ok() || source.guid(from) == Err(Errno::ENOENT) && source.guid(to).is_ok() {
+            self.slots.renamed(from, to);
+        }
+        renamed
     }
 
     /// `rmdir` in `.zfs/snapshot`.

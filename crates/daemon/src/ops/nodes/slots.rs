@@ -4,6 +4,9 @@
 //! To open a snapshot takes reads of disks, which may hang: meanwhile its slot is kept for it, and nothing is locked. Only callers that want the same snapshot
 //! wait. If it is renamed or closed meanwhile, what was opened does not count, and it is looked up again.
 //!
+//! A snapshot may get another name without this being told, where the pool stops meanwhile. So one that is open counts for a name only if the pool has
+//! it under that name, by its guid. If another one has the name, the slot is closed.
+//!
 //! A handle of a file (of an NFS client, or for `open_by_handle_at`) outlives what the kernel knows of the file, and names the slot. So the generation of a file in a slot
 //! has the snapshot in it, by its guid: the slot may be another one's by then.
 //!
@@ -53,6 +56,8 @@ pub trait Snapshots: Send + Sync {
     fn changed(&self) -> Result<Timestamp>;
     /// Opens one, read-only.
     fn open(&self, name: &str) -> Result<OpenSnapshot>;
+    /// What tells the one that has this name from all others that are or were there.
+    fn guid(&self, name: &str) -> Result<u64>;
     /// Takes one.
     fn make(&self, caller: &Caller, name: &str) -> Result<()>;
     /// Gives one another name.
@@ -207,7 +212,10 @@ impl Slots {
     pub(in crate::ops) fn enter(&self, name: &str) -> Result<(u16, Arc<FileSystem>)> {
         loop {
             let at = match self.find_or_keep(name)? {
-                Place::Open(at, snapshot) => return Ok((at, snapshot.filesystem)),
+                Place::Open(at, snapshot) => match self.has_name(at, &snapshot, name)? {
+                    true => return Ok((at, snapshot.filesystem)),
+                    false => continue,
+                },
                 Place::Kept(at) => at,
             };
             let _kept = Kept { slots: self, slot: at };
@@ -222,6 +230,24 @@ impl Slots {
             // Closing may take long: not under the lock.
             drop(slots);
         }
+    }
+
+    /// Has the snapshot in a slot, in which the caller counts as a node, this name? If not, the caller does not count; and if another one has the name, the
+    /// slot is closed.
+    fn has_name(&self, at: u16, snapshot: &OpenSnapshot, name: &str) -> Result<bool> {
+        let named = self.source().and_then(|source| source.guid(name));
+        if named == Ok(snapshot.guid) {
+            return Ok(true);
+        }
+        let closed = named.is_ok().then(|| {
+            let mut slots = self.open.lock();
+            let slot = slots.get_mut(&at).filter(|slot| slot.snapshot().is_some_and(|open| open.guid == snapshot.guid));
+            slot.and_then(Slot::take)
+        });
+        // Closing may take long: not under the lock.
+        drop(closed);
+        self.forgotten(at, 1);
+        named.map(|_| false)
     }
 
     fn find_or_keep(&self, name: &str) -> Result<Place> {

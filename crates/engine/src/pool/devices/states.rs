@@ -79,8 +79,12 @@ fn stop_device(writer: &Arc<GroupWriter>, guid: u64, how: Stopped, temporary: bo
     let Some((top, leaf)) = layers.vdevs.find_leaf(guid) else { bail!(NotFound, "no device has guid {guid}") };
     let is_lone_log = top.is_log() && top.members().needs(leaf.number());
     let log = if is_lone_log { Some(remove_log::pause_log(writer, &top)?) } else { None };
-    let stopping = leaf.clone();
+    let (stopping, paused) = (leaf.clone(), log.clone());
     let stopped = in_one_group(writer, move |writer, tx| {
+        // A group that was written meanwhile said that the device is used again.
+        if paused.is_some_and(|log| log.is_usable()) {
+            return Ok(Err(error!(Busy, "{}: intent logs are written there again", stopping.name())));
+        }
         // Not asked for within the exchange, which has the description.
         let (txg, is_log) = (tx.txg(), top.is_log());
         let done = top.exchange(&[], |members, config| {
@@ -164,8 +168,7 @@ fn online_device(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>, to
     let is_faulted = leaf.state() == VdevState::Faulted;
     let found = if leaf.is_open() || is_faulted { None } else { Some(look_at(writer, &top, &leaf, disk)) };
     let coming = leaf.clone();
-    let of_log = top.clone();
-    let done = in_one_group(writer, move |writer, _| {
+    in_one_group(writer, move |writer, _| {
         top.update_config(|config| {
             if let Some(described) = config.find_mut(guid) {
                 described.remove(key::OFFLINE);
@@ -180,14 +183,13 @@ fn online_device(writer: &Arc<GroupWriter>, guid: u64, disk: Option<DiskRef>, to
             Some(Ok(disk)) => coming.reopen(disk),
             Some(Err(reason)) => coming.stop(VdevState::Unavailable, reason),
         }
+        if top.is_log() {
+            writer.open_when_written(&top);
+        }
         writer.configuration().set_dirty();
         Ok(Ok(()))
-    });
-    let has_begun = done.as_ref().map_or_else(Error::goes_on, |()| true);
-    if has_begun && of_log.is_log() && of_log.state().is_readable() {
-        writer.layers().context.io.allocator().group(of_log.id() as u32)?.set_usable(true);
-    }
-    done.map(|()| leaf)
+    })?;
+    Ok(leaf)
 }
 
 /// Uses all of the devices of a top-level vdev, if these are larger than they were: that with the device of this guid, or all. One call at a time.

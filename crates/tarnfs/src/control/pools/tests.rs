@@ -7,6 +7,8 @@ use super::*;
 use crate::control::*;
 
 mod refused;
+mod spares;
+mod stopped;
 
 struct Rig {
     directory: tempfile::TempDir,

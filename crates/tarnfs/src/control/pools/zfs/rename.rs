@@ -22,15 +22,16 @@ impl Pools {
             return Err(Failure::with(FailureKind::InvalidName, "invalid character in name"));
         }
         let renamed = pool.engine().dsl.rename_snapshot(head, from, to, rename.recursive);
+        if pool.is_renamed(&rename.from, &renamed) {
+            for other in self.mounted_heads_below(head).into_iter().filter(|other| rename.recursive || other == head) {
+                self.mounter.renamed(&format!("{other}@{from}"), &format!("{other}@{to}"));
+            }
+            self.mounter.refresh(&pool);
+        }
         renamed.map_err(|error| match (error.kind(), rename.recursive) {
             (ErrorKind::Exists, true) => Failure::with(FailureKind::DatasetExists, "a child dataset already has a snapshot with the new name"),
             _ => Failure::about_dataset(&error),
-        })?;
-        for other in self.mounted_heads_below(head).into_iter().filter(|other| rename.recursive || other == head) {
-            self.mounter.renamed(&format!("{other}@{from}"), &format!("{other}@{to}"));
-        }
-        self.mounter.refresh(&pool);
-        Ok(())
+        })
     }
 
     /// A file system and those below it that are mounted, or of which a snapshot is.
@@ -82,22 +83,27 @@ impl Pools {
         }
         let taken_along = self.taken_along(before, &|dataset| mounted.iter().any(|other| other == dataset));
         let renamed = pool.engine().dsl.rename_dataset(&rename.from, &rename.to);
-        let now: Vec<String> = match &renamed {
-            Ok(()) => mounted.iter().map(|name| format!("{}{}", rename.to, &name[rename.from.len()..])).collect(),
-            Err(_) => mounted,
+        let is_renamed = pool.is_renamed(&rename.from, &renamed);
+        let now: Vec<String> = match is_renamed {
+            true => mounted.iter().map(|name| format!("{}{}", rename.to, &name[rename.from.len()..])).collect(),
+            false => mounted,
         };
-        if renamed.is_ok() {
+        if is_renamed {
             self.mounter.renamed(&rename.from, &rename.to);
             directories.iter().rev().for_each(|directory| super::mounting::remove_directory(directory));
         }
         let mut left = self.mount_all_again(&now);
         left.extend(self.bring_back(&taken_along));
-        if renamed.is_ok() {
+        let mut refreshed = Ok(());
+        if is_renamed {
             // What it inherits comes from elsewhere now: what has stayed mounted learns of it.
-            pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
-            self.mounter.refresh(&pool);
+            refreshed = pool.refresh_mount_options();
+            if refreshed.is_ok() {
+                self.mounter.refresh(&pool);
+            }
         }
         renamed.map_err(|error| rename_failure(&error))?;
+        refreshed.map_err(|error| Failure::about_dataset(&error))?;
         NotMounted::answer(&left)
     }
 

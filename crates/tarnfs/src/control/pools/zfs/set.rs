@@ -56,11 +56,16 @@ impl Pools {
         let pool = self.pool_of(name)?.pool.clone();
         let sets_acltype = changes.iter().any(|(property, _)| property == ACL_TYPE);
         let moving = if no_remount { Default::default() } else { self.begin_move(name, &changes)? };
-        let changed = pool.engine().dsl.set_properties(name, changes).map_err(|error| property_failure(&error));
+        let changed = pool.engine().dsl.set_properties(name, changes);
         let left = self.end_move(name, &moving);
-        changed?;
-        pool.refresh_mount_options().map_err(|error| Failure::about_dataset(&error))?;
-        let unchanged = self.mounter.refresh(&pool);
+        // Where the pool stopped after they were changed they stay so.
+        if changed.as_ref().is_err_and(|error| !error.goes_on()) {
+            return changed.map_err(|error| property_failure(&error));
+        }
+        let refreshed = pool.refresh_mount_options();
+        let unchanged = if refreshed.is_ok() { self.mounter.refresh(&pool) } else { Default::default() };
+        changed.map_err(|error| property_failure(&error))?;
+        refreshed.map_err(|error| Failure::about_dataset(&error))?;
         NotMounted::answer(&left)?;
         if sets_acltype { takes_effect(name, unchanged) } else { Ok(()) }
     }

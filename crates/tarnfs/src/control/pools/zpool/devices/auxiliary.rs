@@ -4,18 +4,33 @@
 //! They are held while the pool is imported, so that nobody else takes them, also while they stand in for a device. Several pools of this daemon may have the same
 //! spare: then they hold it together, and it stands in for one device at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use disk::{Access, DiskRef, Footprint};
 use engine::arc::NewCacheDevice;
 use engine::error::ErrorKind;
 use engine::pool::auxiliary::{Auxiliary, NewAuxiliary, find_auxiliary};
 use engine::vdev::{NewLeaf, VdevConfig, key};
+use parking_lot::Mutex;
 
 use super::super::create::creation_failure;
 use crate::control::auxiliary::AuxiliaryStatus;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
 use crate::control::{SAME_DEVICE, VdevState, VdevStatus};
+
+/// A spare that a verb brings in: while this is there, nothing else takes it.
+pub(in crate::control::pools) struct ReservedSpare {
+    /// All that are on their way in.
+    all: Arc<Mutex<BTreeSet<u64>>>,
+    guid: u64,
+}
+
+impl Drop for ReservedSpare {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.guid);
+    }
+}
 
 /// Those of one pool.
 #[derive(Default)]
@@ -120,10 +135,15 @@ impl Pools {
         auxiliary.is_spare(guid).then(|| (guid, disk.clone()))
     }
 
-    /// Does a spare stand in for a device, in whatever pool?
-    pub(in crate::control::pools) fn is_spare_used(&self, guid: u64) -> bool {
-        let is_coming = self.beside.reserved().lock().contains(&guid);
-        is_coming || self.pools.values().any(|imported| imported.pool.engine().vdevs.find_leaf(guid).is_some())
+    /// Keeps a spare for the caller, unless it stands in for a device, or is on its way in, in whatever pool. The agent looks and reserves under the same lock.
+    pub(in crate::control::pools) fn reserve_spare(&self, guid: u64) -> Option<ReservedSpare> {
+        let all = self.beside.reserved().clone();
+        let is_kept = {
+            let mut coming = all.lock();
+            let is_used = self.pools.values().any(|imported| imported.pool.engine().vdevs.find_leaf(guid).is_some());
+            !is_used && coming.insert(guid)
+        };
+        is_kept.then(|| ReservedSpare { all, guid })
     }
 
     /// Has a pool a spare in use that other pools have, too?
@@ -166,13 +186,23 @@ impl Pools {
             return relist(imported).map(drop);
         }
         let engine = imported.pool.engine();
-        let guids = engine.add_auxiliary(new).map_err(|error| auxiliary_failure(&error))?;
+        let added = engine.add_auxiliary(new);
+        if let Err(error) = &added
+            && !error.goes_on()
+        {
+            return Err(auxiliary_failure(error));
+        }
         let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
         let mut auxiliary = imported.auxiliary.lock();
         let mut held = std::mem::take(&mut auxiliary.held);
-        held.extend(guids.into_iter().zip(new.iter().map(|device| device.leaf.disk.clone())));
+        let guids: Vec<Option<u64>> = match &added {
+            Ok(guids) => guids.iter().copied().map(Some).collect(),
+            // The pool stopped before that was on disk: the list has them nevertheless.
+            Err(_) => new.iter().map(|device| guid_at(&listed, &device.leaf.path)).collect(),
+        };
+        held.extend(guids.into_iter().zip(new).filter_map(|(guid, device)| Some((guid?, device.leaf.disk.clone()))));
         *auxiliary = AuxiliaryDevices::new(engine, &listed, held);
-        Ok(())
+        added.map(drop).map_err(|error| auxiliary_failure(&error))
     }
 
     /// Takes a spare or a cache device from its pool, if it has one of that name.
@@ -198,6 +228,12 @@ fn auxiliary_failure(error: &crate::Error) -> Failure {
         ErrorKind::Busy => Failure::with(FailureKind::BadDevice, SAME_DEVICE),
         _ => creation_failure(error),
     }
+}
+
+/// The guid of a device that was listed last under this path.
+fn guid_at(listed: &Auxiliary, path: &str) -> Option<u64> {
+    let is_there = |device: &&VdevConfig| device.string(key::PATH).is_some_and(|other| other == path);
+    listed.spares.iter().chain(&listed.caches).rev().find(is_there).map(|device| device.guid)
 }
 
 /// Reads anew which devices a pool has; those that it does not have any more.

@@ -156,8 +156,9 @@ impl Pools {
         if attach.replace && stands_in && spare.is_none() {
             return Err(Failure::with(FailureKind::BadDevice, "can only be replaced by another hot spare"));
         }
+        let is_busy = || Failure::with(FailureKind::BadDevice, format!("{} is busy", attach.new.display()));
+        let _reserved = spare.as_ref().map(|(guid, _)| self.reserve_spare(*guid).ok_or_else(is_busy)).transpose()?;
         let (leaf, how) = match spare {
-            Some((guid, _)) if self.is_spare_used(guid) => return Err(Failure::with(FailureKind::BadDevice, format!("{} is busy", attach.new.display()))),
             Some((guid, disk)) => (auxiliary::spare_leaf(engine, guid, disk)?, Beside::Spare(guid)),
             None => {
                 let leaf = self.claim_device(&attach.new, attach.force, &|guid| guid == found.guid && away.contains(&guid))?;
