@@ -931,6 +931,28 @@ mod tests {
         pool.export().unwrap();
     }
 
+    /// A stream that replaces such a file system would take with it what was synced and is in the log only.
+    #[test]
+    fn what_has_a_log_that_cannot_be_replayed_is_not_received_into() {
+        use engine::dsl::{ReceiveTarget, StreamHead};
+        use ondisk::stream::{Begin, HEADER_SUBSTREAM, STREAM_MAGIC};
+        let (disk, bad) = overwritten_and_crashed();
+        let pool = import_after_crash(unreadable(&disk, bad), false);
+        let begin = Begin { magic: STREAM_MAGIC, version_info: HEADER_SUBSTREAM, objset_type: 2, to_guid: 7, ..Begin::zeroed() };
+        let head = StreamHead { begin, list: ondisk::nvlist::NvList::new() };
+        let target = ReceiveTarget { dataset: "tank".into(), snapshot: "s".into(), force: true, ..ReceiveTarget::default() };
+        let refused = pool.engine().dsl.receiving().begin_receive(target, &head).err().expect("it is refused");
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+        assert!(refused.message().starts_with("'tank': its intent log is not replayed"), "{refused}");
+        pool.abandon();
+        let pool = import_after_crash(disk, false);
+        let fs = pool.file_system("tank").unwrap();
+        let file = fs.lookup(fs.root(), b"file").unwrap().inode;
+        assert_eq!(fs.read(file, 200_000, 8).unwrap(), b"promised");
+        drop(fs);
+        pool.export().unwrap();
+    }
+
     /// The way out, where a device will not be read again.
     #[test]
     fn a_log_that_cannot_be_replayed_is_given_up_if_asked() {
