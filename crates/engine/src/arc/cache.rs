@@ -263,8 +263,8 @@ impl BlockCache {
     }
 
     /// The blocks of a run, each handed to `take`, in their order: as [`BlockCache::read`] has them, or with `physical` as [`BlockCache::physical`] has them. For a
-    /// caller that reads each block once: what is not here is not kept. If nothing of it is here, it is read as one.
-    pub fn read_once(&self, run: &Run, physical: bool, mut take: impl FnMut(Result<Data>)) {
+    /// caller that reads each block once: what is not here is not kept. If nothing of it is here, it is read as one. Damage is seen to only as far as `while_there` allows.
+    pub fn read_once(&self, run: &Run, physical: bool, while_there: WhileThere<'_>, mut take: impl FnMut(Result<Data>)) {
         let here = |bp: &BlkPtr| key_of(bp).and_then(|key| self.inner.copies(&key, false));
         let fit = |copies: Copies| if physical { copies.physical().cloned() } else { copies.plain().cloned() };
         let found: Vec<Option<Data>> = run.blocks().iter().map(|(bp, _)| here(bp).and_then(fit)).collect();
@@ -275,8 +275,7 @@ impl BlockCache {
                 (Some(data), _) => Ok(data),
                 (None, Some(part)) if physical => Ok(Arc::new(part)),
                 (None, Some(part)) => BlockIo::read_part(bp, part, at),
-                (None, None) if physical => io.read_physical(bp, at).map(Arc::new),
-                (None, None) => io.read(bp, at),
+                (None, None) => io.read_block_while(bp, at, physical, while_there),
             });
         }
     }

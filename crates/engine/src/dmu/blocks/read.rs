@@ -77,10 +77,12 @@ impl Dnode {
     }
 
     pub(super) fn while_there(&self, block: u64, pointer: &BlkPtr, see_to_it: &mut dyn FnMut()) {
-        let tree = self.disk.read();
-        if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
-            see_to_it();
-        }
+        self.objset.presence.while_there(&mut || {
+            let tree = self.disk.read();
+            if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
+                see_to_it();
+            }
+        });
     }
 
     /// A block written before the block size grew is shorter than a block now.
@@ -187,7 +189,11 @@ impl Dnode {
     /// In a thread that may wait: reads the indirect blocks above these blocks, and has the blocks read.
     fn prefetch_below(self: &Arc<Self>, first: u64, end: u64) {
         for block in first..end {
-            let Ok(pointer) = self.synced_pointer(0, block) else { return };
+            let mut pointer = None;
+            self.objset.presence.while_there(&mut || {
+                pointer = self.synced_pointer(0, block).ok();
+            });
+            let Some(pointer) = pointer else { return };
             if !self.prefetch_block(block, &pointer) {
                 return;
             }
