@@ -152,17 +152,17 @@ impl SecondLevel {
 
     /// Whether a block can be stored: one that is whole, and whose checksum says what it is.
     pub(super) fn takes(&self, bp: &BlkPtr) -> bool {
-        use ondisk::algorithm::ChecksumAlgorithm::{NoParity, Off};
         use ondisk::blkptr::BlockPointer;
         if !self.is_used() || bp.is_gang() {
             return false;
         }
-        matches!(bp.decode(), Ok(BlockPointer::Data(data)) if !matches!(data.checksum_algorithm, Off | NoParity))
+        matches!(bp.decode(), Ok(BlockPointer::Data(data)) if data.has_checksum())
     }
 
     /// The verified bytes of a block as it is on disk, if a device has them.
     pub(super) fn read(&self, key: &Key, pointer: &DataPointer, io: &BlockIo) -> Option<Vec<u8>> {
-        if !self.is_used() {
+        // What a device has from before may be of another block of that place and group: without a checksum nothing would say so.
+        if !self.is_used() || !pointer.has_checksum() {
             return None;
         }
         let place = self.index.read().get(key).copied();

@@ -192,6 +192,23 @@ fn damage_counts_and_the_block_comes_from_the_pool() {
     assert_eq!(status.status.state, crate::vdev::VdevState::Faulted, "after so many errors it is left alone");
 }
 
+/// The device has a block of before, and at its place in the pool is another of the same group, without a checksum: the one of before was given to readers.
+#[test]
+fn a_block_without_a_checksum_comes_from_the_pool() {
+    let mut rig = Rig::new();
+    rig.read_all();
+    rig.again(11);
+    assert!(rig.cache.second_stats().rebuild_bufs >= 40, "{:?}", rig.cache.second_stats());
+    for (number, pointer) in (0..).zip(&rig.pointers) {
+        let mut data = data_pointer(pointer);
+        data.checksum_algorithm = ChecksumAlgorithm::Off;
+        (data.compression, data.logical_size) = (Compression::Off, data.physical_size);
+        let other = noise(1000 + number, data.physical_size as usize);
+        rig.mirrors[0].sides[0].write_at(&other, data.dvas()[0].offset).unwrap();
+        assert_eq!(*rig.cache.read(&data.encode(), &HERE).unwrap(), other, "block {number}");
+    }
+}
+
 #[test]
 fn garbage_on_a_device_ends_the_chain() {
     let mut rig = Rig::new();
