@@ -175,6 +175,7 @@ impl SecondLevel {
         let read = device.read_or_give_up(place.address, place.physical_bytes.into());
         let is_right = read.as_ref().is_ok_and(|bytes| io.is_right(pointer, bytes).unwrap_or(false));
         if is_right {
+            device.note_right();
             self.counters.hits.add(1);
             self.counters.read_bytes.add(pointer.physical_size);
             return read.ok();

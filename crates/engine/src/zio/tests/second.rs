@@ -192,6 +192,20 @@ fn damage_counts_and_the_block_comes_from_the_pool() {
     assert_eq!(status.status.state, crate::vdev::VdevState::Faulted, "after so many errors it is left alone");
 }
 
+/// Each read that came back wrong had come back: so a device that gave nothing but garbage was asked for ever.
+#[test]
+fn a_device_that_gives_garbage_is_given_up() {
+    let rig = Rig::new();
+    rig.read_all();
+    for _ in 0..6 {
+        rig.disk.write_at(&vec![0xee; 24 << 20], rig.header().area.start).unwrap();
+        rig.read_all();
+    }
+    let (stats, status) = (rig.cache.second_stats(), rig.cache.device_statuses().pop().unwrap());
+    assert_eq!(status.status.state, crate::vdev::VdevState::Faulted, "{stats:?}");
+    assert!(stats.io_error == 0 && status.status.checksum_errors >= 64, "{stats:?}");
+}
+
 /// The device has a block of before, and at its place in the pool is another of the same group, without a checksum: the one of before was given to readers.
 #[test]
 fn a_block_without_a_checksum_comes_from_the_pool() {
