@@ -223,9 +223,12 @@ impl CacheDevice {
         before
     }
 
-    pub(super) fn forget(&self, address: u64) {
+    /// A block is not there any more. What is at its address by now may be another.
+    pub(super) fn forget(&self, address: u64, key: &Key) {
         let mut contents = self.contents.lock();
-        if let Some(gone) = contents.by_address.remove(&address) {
+        if contents.by_address.get(&address).is_some_and(|stored| stored.key == *key)
+            && let Some(gone) = contents.by_address.remove(&address)
+        {
             contents.bytes -= u64::from(gone.bytes);
             contents.logical_bytes -= u64::from(gone.logical_bytes);
         }
@@ -237,7 +240,7 @@ impl CacheDevice {
         let before = contents.by_address.range(..from).next_back().filter(|(address, stored)| *address + u64::from(stored.bytes) > from);
         let gone: Vec<(u64, Stored)> = before.into_iter().chain(contents.by_address.range(from..to)).map(|(address, stored)| (*address, *stored)).collect();
         drop(contents);
-        gone.iter().for_each(|(address, _)| self.forget(*address));
+        gone.iter().for_each(|(address, stored)| self.forget(*address, &stored.key));
         gone
     }
 

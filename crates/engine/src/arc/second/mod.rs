@@ -207,7 +207,7 @@ impl SecondLevel {
         if let Some(place) = place {
             self.entries.fetch_sub(1, Relaxed);
             if let Some(device) = self.device(place.device) {
-                device.forget(place.address);
+                device.forget(place.address, key);
             }
         }
     }
@@ -225,7 +225,8 @@ impl SecondLevel {
         let key = stored.key;
         let place = Place { device: device.number(), address, physical_bytes: stored.physical_bytes };
         let mut index = self.index.write();
-        if !replace && index.contains_key(&key) {
+        // Of one that is stopped nobody takes entries out any more: that was done, or will be as soon as the index is not locked.
+        if device.is_asked_to_end() || !replace && index.contains_key(&key) {
             return false;
         }
         let before = index.insert(key, place);
@@ -233,7 +234,7 @@ impl SecondLevel {
         match before {
             Some(before) => {
                 if let Some(device) = self.device(before.device) {
-                    device.forget(before.address);
+                    device.forget(before.address, &key);
                 }
             }
             None => {

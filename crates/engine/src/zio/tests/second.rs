@@ -192,6 +192,37 @@ fn damage_counts_and_the_block_comes_from_the_pool() {
     assert_eq!(status.status.state, crate::vdev::VdevState::Faulted, "after so many errors it is left alone");
 }
 
+/// A write that was under way when the device was let go of came back later, and what it had written was in the index for good.
+#[test]
+fn what_is_written_to_a_device_that_is_let_go_of_is_not_in_the_index() {
+    let rig = Rig::new();
+    let host = crate::host::RealHost::shared();
+    rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &host);
+    let slow = Arc::new(Slow::default());
+    slow.hold_reads(true);
+    let held = slow.clone();
+    let disk = Arc::new(WatchedDisk::new(rig.disk.clone(), move |request: Request| -> std::io::Result<()> {
+        // Blocks, not the header.
+        if matches!(request, Request::Write(range) if range.end - range.start > 4096) {
+            held.pass_read();
+        }
+        Ok(())
+    }));
+    let mut config = VdevConfig::new(VdevKind::File, 0, 99);
+    config.set(key::ASHIFT, 12);
+    rig.cache.set_devices(vec![NewCacheDevice { config, disk: disk.clone() }], 11, &rig.tunables, &host);
+    drop(rig.cache.read(&rig.pointers[0], &HERE).unwrap());
+    slow.wait_for_a_held_read();
+    rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &host);
+    slow.hold_reads(false);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while Arc::strong_count(&disk) > 1 {
+        assert!(std::time::Instant::now() < until, "the device is not let go of");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(rig.cache.second_stats().hdr_size, 0);
+}
+
 /// Each read that came back wrong had come back: so a device that gave nothing but garbage was asked for ever.
 #[test]
 fn a_device_that_gives_garbage_is_given_up() {
