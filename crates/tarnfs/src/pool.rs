@@ -28,7 +28,7 @@ use ondisk::feature::Feature;
 use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
-use crate::open_file_systems::OpenFileSystems;
+use crate::open_file_systems::{OpenFileSystems, Use};
 use crate::rewind::{self, Rewind, Rewound};
 use crate::zpl::{self, AccessTime, AclRules, AclType, FileSystem, MountOptions, NewFileSystem, OwnerKind, QuotaOf, Transaction};
 
@@ -614,9 +614,9 @@ impl Pool {
     }
 
     fn refuse_if_open(&self) -> Result<()> {
-        match self.file_systems.all().first() {
-            Some(file_system) => bail!(Busy, "{} is in use", file_system.objset().name()),
-            None if self.file_systems.is_opening() => bail!(Busy, "a file system of {} is being opened", self.name()),
+        match self.file_systems.any_use() {
+            Some(Use::Open(file_system)) => bail!(Busy, "{} is in use", file_system.objset().name()),
+            Some(Use::Opening) => bail!(Busy, "a file system of {} is being opened", self.name()),
             None => Ok(()),
         }
     }
