@@ -23,6 +23,14 @@ pub(crate) struct OpenFileSystems {
     opened: Condvar,
 }
 
+/// How a file system of a pool is in use.
+pub(crate) enum Use {
+    /// It is open.
+    Open(Arc<FileSystem>),
+    /// It is being opened.
+    Opening,
+}
+
 #[derive(Default)]
 struct Entry {
     shared: Weak<FileSystem>,
@@ -95,9 +103,14 @@ impl OpenFileSystems {
         self.table.lock().values().filter_map(|entry| entry.shared.upgrade()).collect()
     }
 
-    /// Whether somebody opens one now.
-    pub(crate) fn is_opening(&self) -> bool {
-        self.table.lock().values().any(|entry| entry.is_opening)
+    /// What is in use, if anything is: one that is open, rather than one that is being opened.
+    pub(crate) fn any_use(&self) -> Option<Use> {
+        // Looked at together: what is being opened now is open a moment later.
+        let table = self.table.lock();
+        match table.values().find_map(|entry| entry.shared.upgrade()) {
+            Some(open) => Some(Use::Open(open)),
+            None => table.values().any(|entry| entry.is_opening).then_some(Use::Opening),
+        }
     }
 }
 
@@ -144,6 +157,25 @@ mod tests {
 
     #[cfg(not(debug_assertions))]
     fn pauses() {}
+
+    /// One that was being opened when it was looked what is open, and was open when it was looked what is being opened, was not in use.
+    #[test]
+    fn what_is_being_opened_is_in_use_all_the_time() {
+        let (pool, all) = (pool(), OpenFileSystems::default());
+        let dsl = &pool.engine().dsl;
+        let objset = dsl.objset(&dsl.open_dataset("tank/a").unwrap()).unwrap();
+        let options = pool.mount_options("tank/a").unwrap();
+        assert!(all.any_use().is_none());
+        let open = || {
+            assert!(matches!(all.any_use(), Some(Use::Opening)));
+            FileSystem::open(objset, options, || (0, 0))
+        };
+        let fs = all.get_or_open(1, |_| true, open).unwrap();
+        assert!(matches!(all.any_use(), Some(Use::Open(open)) if Arc::ptr_eq(&open, &fs)));
+        drop(fs);
+        assert!(all.any_use().is_none());
+        pool.export().unwrap();
+    }
 
     /// A thread that opened a file system in the middle of a rollback got the contents that were about to go, or wrote to some that nobody wrote to the disk.
     #[test]

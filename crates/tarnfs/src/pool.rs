@@ -28,7 +28,7 @@ use ondisk::feature::Feature;
 use ondisk::objset::ObjsetType;
 use parking_lot::Mutex;
 
-use crate::open_file_systems::OpenFileSystems;
+use crate::open_file_systems::{OpenFileSystems, Use};
 use crate::rewind::{self, Rewind, Rewound};
 use crate::zpl::{self, AccessTime, AclRules, AclType, FileSystem, MountOptions, NewFileSystem, OwnerKind, QuotaOf, Transaction};
 
@@ -616,9 +616,9 @@ impl Pool {
     }
 
     fn refuse_if_open(&self) -> Result<()> {
-        match self.file_systems.all().first() {
-            Some(file_system) => bail!(Busy, "{} is in use", file_system.objset().name()),
-            None if self.file_systems.is_opening() => bail!(Busy, "a file system of {} is being opened", self.name()),
+        match self.file_systems.any_use() {
+            Some(Use::Open(file_system)) => bail!(Busy, "{} is in use", file_system.objset().name()),
+            Some(Use::Opening) => bail!(Busy, "a file system of {} is being opened", self.name()),
             None => Ok(()),
         }
     }
@@ -955,6 +955,28 @@ mod tests {
         assert_eq!(fs.read(file, 200_000, 8).unwrap(), b"promised");
         drop(fs);
         assert!(pool.check(true, &|_| ()).unwrap().is_clean());
+        pool.export().unwrap();
+    }
+
+    /// A stream that replaces such a file system would take with it what was synced and is in the log only.
+    #[test]
+    fn what_has_a_log_that_cannot_be_replayed_is_not_received_into() {
+        use engine::dsl::{ReceiveTarget, StreamHead};
+        use ondisk::stream::{Begin, HEADER_SUBSTREAM, STREAM_MAGIC};
+        let (disk, bad) = overwritten_and_crashed();
+        let pool = import_after_crash(unreadable(&disk, bad), false);
+        let begin = Begin { magic: STREAM_MAGIC, version_info: HEADER_SUBSTREAM, objset_type: 2, to_guid: 7, ..Begin::zeroed() };
+        let head = StreamHead { begin, list: ondisk::nvlist::NvList::new() };
+        let target = ReceiveTarget { dataset: "tank".into(), snapshot: "s".into(), force: true, ..ReceiveTarget::default() };
+        let refused = pool.engine().dsl.receiving().begin_receive(target, &head).err().expect("it is refused");
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+        assert!(refused.message().starts_with("'tank': its intent log is not replayed"), "{refused}");
+        pool.abandon();
+        let pool = import_after_crash(disk, false);
+        let fs = pool.file_system("tank").unwrap();
+        let file = fs.lookup(fs.root(), b"file").unwrap().inode;
+        assert_eq!(fs.read(file, 200_000, 8).unwrap(), b"promised");
+        drop(fs);
         pool.export().unwrap();
     }
 

@@ -104,6 +104,8 @@ pub(super) struct Inner {
     flights: Vec<Flights<Key, Result<Copies>>>,
     /// Blocks that the group being synced writes over in their places. guarded by its lock, which is a leaf
     pub(super) rewritten: Mutex<HashMap<Key, Data>>,
+    /// The group being synced; 0: none is.
+    pub(super) writing: AtomicU64,
     pub(super) policies: Policies,
     pub(super) second: SecondLevel,
     limit: AtomicU64,
@@ -182,6 +184,7 @@ impl BlockCache {
             shards: (0..SHARDS).map(|_| RwLock::new(Shard::new(&ahead))).collect(),
             flights: (0..SHARDS).map(|_| Flights::new()).collect(),
             rewritten: Mutex::default(),
+            writing: AtomicU64::new(0),
             policies: Policies::default(),
             second: SecondLevel::default(),
             limit: AtomicU64::new(limit_bytes.max(LIMIT_BYTES_MIN)),
@@ -263,8 +266,8 @@ impl BlockCache {
     }
 
     /// The blocks of a run, each handed to `take`, in their order: as [`BlockCache::read`] has them, or with `physical` as [`BlockCache::physical`] has them. For a
-    /// caller that reads each block once: what is not here is not kept. If nothing of it is here, it is read as one.
-    pub fn read_once(&self, run: &Run, physical: bool, mut take: impl FnMut(Result<Data>)) {
+    /// caller that reads each block once: what is not here is not kept. If nothing of it is here, it is read as one. Damage is seen to only as far as `while_there` allows.
+    pub fn read_once(&self, run: &Run, physical: bool, while_there: WhileThere<'_>, mut take: impl FnMut(Result<Data>)) {
         let here = |bp: &BlkPtr| key_of(bp).and_then(|key| self.inner.copies(&key, false));
         let fit = |copies: Copies| if physical { copies.physical().cloned() } else { copies.plain().cloned() };
         let found: Vec<Option<Data>> = run.blocks().iter().map(|(bp, _)| here(bp).and_then(fit)).collect();
@@ -275,8 +278,7 @@ impl BlockCache {
                 (Some(data), _) => Ok(data),
                 (None, Some(part)) if physical => Ok(Arc::new(part)),
                 (None, Some(part)) => BlockIo::read_part(bp, part, at),
-                (None, None) if physical => io.read_physical(bp, at).map(Arc::new),
-                (None, None) => io.read(bp, at),
+                (None, None) => io.read_block_while(bp, at, physical, while_there),
             });
         }
     }
@@ -336,6 +338,11 @@ impl BlockCache {
         }
     }
 
+    /// A group is being synced from now on: its blocks may be written over in their places, so nobody heals them until [`BlockCache::end_rewrites`].
+    pub fn begin_rewrites(&self, txg: u64) {
+        self.inner.writing.store(txg, Ordering::Release);
+    }
+
     /// The group being synced is about to write over a block of its own, in its place. Readers may have the pointer from before, with the checksum of what was there:
     /// until [`BlockCache::end_rewrites`] they get `data`, whatever the limit is.
     pub fn begin_rewrite(&self, bp: &BlkPtr, data: Arc<Vec<u8>>) {
@@ -350,6 +357,7 @@ impl BlockCache {
     pub fn end_rewrites(&self) {
         let rewritten = std::mem::take(&mut *self.inner.rewritten.lock());
         drop(rewritten);
+        self.inner.writing.store(0, Ordering::Release);
     }
 
     /// Reads a block in the background, if it is not here and there is a worker for it. Damage is seen to only as far as `while_there` allows:

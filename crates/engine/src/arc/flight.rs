@@ -50,14 +50,15 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
         self.pending.lock().contains_key(key)
     }
 
-    /// The value for `key`: from `cached` if it has it by now, from another thread that is reading it, or from `load`.
+    /// The value for `key`: from `cached` if it has it by now, from another thread that is reading it, or from `load`. That can ask whether its
+    /// own read was cancelled (`false`), whatever others read the key.
     /// `keep` is called with what `load` returned, unless the key was cancelled meanwhile. Those who wait get it if it `is_for_all`, and else
     /// load for themselves.
     pub(super) fn run(
         &self,
         key: K,
         cached: impl Fn() -> Option<V>,
-        load: impl Fn() -> V,
+        load: impl Fn(&dyn Fn() -> bool) -> V,
         keep: impl FnOnce(&V),
         is_for_all: impl FnOnce(&V) -> bool,
     ) -> (V, Source) {
@@ -78,7 +79,8 @@ impl<K: Copy + Eq + Hash, V: Clone> Flights<K, V> {
             }
         };
         let mut landing = Landing { flights: self, key, flight: &flight, value: None };
-        let value = load();
+        let is_pending = || self.pending.lock().get(&key).is_some_and(|current| Arc::ptr_eq(current, &flight));
+        let value = load(&is_pending);
         // Kept before it lands, so that nobody can find neither the flight nor the block; and under the lock, so that
         // the sync thread, which replaces the block, comes either before, and cancels this, or after.
         let pending = self.pending.lock();
@@ -145,7 +147,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     start.wait();
-                    let load = || {
+                    let load = |_: &dyn Fn() -> bool| {
                         reads.fetch_add(1, Ordering::Relaxed);
                         std::thread::sleep(std::time::Duration::from_millis(20));
                         7
@@ -163,18 +165,34 @@ mod tests {
     #[test]
     fn a_reader_that_panics_does_not_strand_the_others() {
         let flights: Flights<u64, u64> = Flights::new();
-        let panicking = || flights.run(1, || None, || panic!("the disk is gone"), |_| {}, |_| true);
+        let panicking = || flights.run(1, || None, |_| panic!("the disk is gone"), |_| {}, |_| true);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
-        assert_eq!(flights.run(1, || None, || 5, |_| {}, |_| true), (5, Source::Loaded));
+        assert_eq!(flights.run(1, || None, |_| 5, |_| {}, |_| true), (5, Source::Loaded));
     }
 
     #[test]
     fn a_cancelled_read_is_not_kept() {
         let flights: Flights<u64, u64> = Flights::new();
-        let load = || {
+        let load = |_: &dyn Fn() -> bool| {
             flights.cancel(&1);
             6
         };
         assert_eq!(flights.run(1, || None, load, |_| panic!("kept"), |_| true), (6, Source::Loaded));
+    }
+
+    /// One that had been cancelled took the read of another for its own, and healed what had been written meanwhile.
+    #[test]
+    fn a_cancelled_read_knows_although_there_is_another() {
+        let flights: Flights<u64, u64> = Flights::new();
+        let load = |is_first_pending: &dyn Fn() -> bool| {
+            assert!(is_first_pending());
+            flights.cancel(&1);
+            let again = |is_pending: &dyn Fn() -> bool| {
+                assert!(is_pending() && !is_first_pending());
+                7
+            };
+            flights.run(1, || None, again, |_| {}, |_| true).0
+        };
+        assert_eq!(flights.run(1, || None, load, |_| panic!("kept"), |_| true), (7, Source::Loaded));
     }
 }

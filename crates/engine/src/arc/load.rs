@@ -1,6 +1,7 @@
 //! Getting a block that is not there as it is wanted: from its other copy, or from a device.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 
 use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
 
@@ -102,7 +103,7 @@ impl Inner {
         let is_for_all = |result: &Result<Copies>| !asked.ahead || result.is_ok();
         let mut counted = !is_use;
         let data = loop {
-            let (result, source) = flights.run(key, cached, || self.make(pointer, asked, wanted), keep, is_for_all);
+            let (result, source) = flights.run(key, cached, |is_pending| self.make(pointer, asked, wanted, is_pending), keep, is_for_all);
             if !std::mem::replace(&mut counted, true) {
                 self.count(&key, if is_hit { Source::Cached } else { source });
             }
@@ -142,7 +143,7 @@ impl Inner {
     }
 
     /// From what is here, or else from a device.
-    fn make(&self, pointer: &DataPointer, asked: Asked<'_>, wanted: Wanted) -> Result<Copies> {
+    fn make(&self, pointer: &DataPointer, asked: Asked<'_>, wanted: Wanted, is_pending: &dyn Fn() -> bool) -> Result<Copies> {
         let Asked { key, bp, at, .. } = asked;
         let here = self.copies(&key, false);
         if wanted == Wanted::Plain
@@ -153,7 +154,7 @@ impl Inner {
         }
         let physical = match here.as_ref().and_then(Copies::physical) {
             Some(physical) => Arc::clone(physical),
-            None => Arc::new(self.read(pointer, asked)?),
+            None => Arc::new(self.read(pointer, asked, is_pending)?),
         };
         if BlockIo::is_same(pointer) {
             return Ok(same(bp, physical));
@@ -167,14 +168,14 @@ impl Inner {
         Ok(Copies::Both { physical, plain })
     }
 
-    fn read(&self, pointer: &DataPointer, asked: Asked<'_>) -> Result<Vec<u8>> {
+    fn read(&self, pointer: &DataPointer, asked: Asked<'_>, is_pending: &dyn Fn() -> bool) -> Result<Vec<u8>> {
         if let Some(bytes) = self.second.read(&asked.key, pointer, &self.io) {
             return Ok(bytes);
         }
-        let flights = self.flights(&asked.key);
-        // The sync thread cancels the reading of a block that it frees; a reader that begins after that knows by itself.
+        // The sync thread cancels the reading of a block that it frees; a reader that begins after that knows by itself. And blocks of the group
+        // that is being written may be written over in their places at any moment.
         let is_wanted: WhileThere<'_> = &|see_to_it| {
-            if flights.contains(&asked.key) {
+            if is_pending() && asked.key.birth != self.writing.load(Acquire) {
                 (asked.while_there)(see_to_it);
             }
         };

@@ -30,7 +30,7 @@
 //!
 //! # Locks
 //! `Dnode::state`, then the lock of one dirty block, then `Dnode::early`, never the other way round; `Dnode::disk` (the synced tree; held across
-//! I/O by readers) is taken alone.
+//! I/O by readers) is taken alone, or under a `Presence`.
 //!
 //! # Path
 //! called by zap, dsl, zil and tarnfs::zpl; calls arc and zio.
@@ -54,6 +54,7 @@ pub use objects::dnode::{Dnode, DnodeInfo};
 pub use log::ObjsetLog;
 pub use membership::Membership;
 pub use objects::objset::{Objset, ObjsetOptions, USED_BY_GROUP, USED_BY_PROJECT, USED_BY_USER};
+pub use objects::presence::Presence;
 pub use sync::objset_sync::AccountingChange;
 pub use settings::{Caching, Direct, FileOwner, FileOwnerOf, ObjsetSettings, RedundantMetadata};
 pub use tx::{LostTree, OpenTx, Refusal, SpaceOwner, SyncTx, Tx, ask_for_room};

@@ -565,6 +565,31 @@ fn a_slow_reader_leaves_places_alone_that_are_others_by_now() {
     assert_eq!(*dnode.block(0).unwrap(), noise(2));
 }
 
+/// What was to be read ahead held the object alone: so its set could be closed and destroyed, and the place was somebody else's when it was read.
+#[test]
+fn what_is_read_when_its_set_is_gone_is_not_healed() {
+    let rig = rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType::DIRECTORY_CONTENTS, 16 << 10)).unwrap();
+    let contents = watched::noise(1, 16 << 10);
+    dnode.write(&tx, 0, &contents).unwrap();
+    rig.sync(&objset, 4);
+    let pointer = dnode.block_pointer(0).unwrap();
+    assert_eq!(pointer.dvas().count(), 2, "metadata is there twice");
+    let place = pointer.first_dva().unwrap().offset;
+    let device = rig.context.io.devices().device(0).unwrap();
+    crate::zio::write_range(&device, Class::AsyncWrite, place, &[&[0xee; 512]], 4).unwrap();
+    rig.context.cache.invalidate(&pointer);
+    drop(objset);
+    assert_eq!(*dnode.read_synced(0, &pointer).unwrap(), contents);
+    let mut now = vec![0; 512];
+    crate::zio::read_range(&device, place, &mut now, 0).unwrap();
+    assert_eq!(now, [0xee; 512], "somebody else's block was written over");
+    let counters = &rig.context.io.counters;
+    assert_eq!((counters.healed.get(), counters.checksum_errors.get()), (0, 0));
+}
+
 #[test]
 fn random_changes_in_overlapping_groups_match_the_model() {
     for seed in 0..6 {

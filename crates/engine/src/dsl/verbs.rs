@@ -121,9 +121,22 @@ impl Dsl {
     /// `NotFound`; `Busy` (it is in use, or its intent log is not replayed); `Exists` (it has children or snapshots).
     pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
         self.receiving().destroy_leftovers(name)?;
+        self.while_busy(|| self.try_destroy_dataset(name))
+    }
+
+    /// Destroys what a receive has left, as [`Dsl::destroy_dataset`] does: this very dataset. If it is gone, or became whole, or another has its name by now,
+    /// there is nothing to do.
+    ///
+    /// # Errors
+    /// As for [`Dsl::destroy_dataset`], but for `NotFound`.
+    pub(in crate::dsl) fn destroy_unfinished(self: &Arc<Self>, left: &Arc<Dataset>) -> Result<()> {
+        self.while_busy(|| self.try_destroy_unfinished(left))
+    }
+
+    fn while_busy(&self, destroy: impl Fn() -> Result<()>) -> Result<()> {
         let mut tries = BUSY_TRIES;
         loop {
-            match self.try_destroy_dataset(name) {
+            match destroy() {
                 Err(error) if error.kind() == ErrorKind::Busy && tries > 1 => {
                     tries -= 1;
                     self.meta.context.host.sleep(BUSY_PAUSE * (BUSY_TRIES - tries));
@@ -139,6 +152,19 @@ impl Dsl {
         let find = |dsl: &Dsl, name: &str| check_destroy(&dsl.parts, name, dsl.tasks.is_making_changes());
         let check = move |dsl: &Arc<Dsl>| find(dsl, &checked).map(drop);
         self.run_task(1, SpaceCheck::ExtraReserved, check, move |dsl, tx| destroy_head_sync(&dsl.parts, &find(dsl, &name)?, tx))
+    }
+
+    fn try_destroy_unfinished(self: &Arc<Self>, left: &Arc<Dataset>) -> Result<()> {
+        let (left, checked) = (left.clone(), left.clone());
+        let find = |dsl: &Dsl, left: &Arc<Dataset>| {
+            let is_left = dsl.parts.tree.is_current(left) && left.is_inconsistent();
+            is_left.then(|| check_destroy(&dsl.parts, &left.name()?, dsl.tasks.is_making_changes())).transpose()
+        };
+        let check = move |dsl: &Arc<Dsl>| find(dsl, &checked).map(drop);
+        self.run_task(1, SpaceCheck::ExtraReserved, check, move |dsl, tx| match find(dsl, &left)? {
+            Some(doomed) => destroy_head_sync(&dsl.parts, &doomed, tx),
+            None => Ok(()),
+        })
     }
 
     /// Renames a file system or volume with all below it, and waits until that is on disk. Nothing of it may be mounted under

@@ -133,8 +133,22 @@ impl BlockIo {
     /// # Errors
     /// As [`BlockIo::read`], but for `KeyNotLoaded`; `Invalid` when the pointer leads to no block.
     pub fn read_physical(&self, bp: &BlkPtr, at: &Bookmark) -> Result<Vec<u8>> {
+        self.read_physical_with(bp, at, Intent::Needed)
+    }
+
+    /// As [`BlockIo::read`], or with `physical` as [`BlockIo::read_physical`], of a block that may be freed meanwhile: damage is seen to only as far as
+    /// `while_there` allows.
+    ///
+    /// # Errors
+    /// As of these.
+    pub fn read_block_while(&self, bp: &BlkPtr, at: &Bookmark, physical: bool, while_there: WhileThere<'_>) -> Result<Arc<Vec<u8>>> {
+        let intent = Intent::NeededWhile(while_there);
+        if physical { self.read_physical_with(bp, at, intent).map(Arc::new) } else { self.read_with(bp, at, intent) }
+    }
+
+    fn read_physical_with(&self, bp: &BlkPtr, at: &Bookmark, intent: Intent<'_>) -> Result<Vec<u8>> {
         match bp.decode().within(|| format!("pointer to block {at}"))? {
-            BlockPointer::Data(data) => self.read_data(&data, at, Intent::Needed),
+            BlockPointer::Data(data) => self.read_data(&data, at, intent),
             BlockPointer::Embedded(embedded) => Ok(embedded.payload().to_vec()),
             BlockPointer::Hole(_) | BlockPointer::Redacted(_) => bail!(Invalid, "block {at} has nothing on disk"),
         }

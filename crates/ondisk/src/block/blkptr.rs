@@ -619,6 +619,11 @@ impl DataPointer {
         self.copies = dvas.len() as u8;
     }
 
+    /// The contents can be told from what else may be in their place.
+    pub fn has_checksum(&self) -> bool {
+        !matches!(self.checksum_algorithm, ChecksumAlgorithm::Off | ChecksumAlgorithm::NoParity)
+    }
+
     /// The first copy is a gang block.
     pub fn is_gang(&self) -> bool {
         self.dvas[0].gang

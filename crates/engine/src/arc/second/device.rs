@@ -90,6 +90,8 @@ pub(in crate::arc) struct CacheDevice {
     /// When it answered last, or was asked while nothing was under way.
     alive_ns: AtomicU64,
     errors: AtomicU32,
+    /// Reads since the last one that was right.
+    wrong: AtomicU32,
     has_given_up: AtomicBool,
 }
 
@@ -126,6 +128,7 @@ impl CacheDevice {
             under_way: AtomicU32::new(0),
             alive_ns: AtomicU64::new(0),
             errors: AtomicU32::new(0),
+            wrong: AtomicU32::new(0),
             has_given_up: AtomicBool::new(false),
         })
     }
@@ -159,22 +162,27 @@ impl CacheDevice {
         let result = act();
         self.alive_ns.store(self.host.now_ns(), Relaxed);
         self.under_way.fetch_sub(1, Relaxed);
-        if result.is_ok() { self.errors.store(0, Relaxed) } else { self.note_error() }
+        if result.is_ok() { self.errors.store(0, Relaxed) } else { self.note_error(&self.errors) }
         result
     }
 
-    fn note_error(&self) {
-        if self.errors.fetch_add(1, Relaxed) + 1 == ERRORS_MAX {
+    fn note_error(&self, errors: &AtomicU32) {
+        if errors.fetch_add(1, Relaxed) + 1 == ERRORS_MAX {
             tracing::warn!("{}: is not used as a cache any more: too many errors", self.leaf.name());
             self.has_given_up.store(true, Relaxed);
             self.leaf.stop(VdevState::Faulted, Reason::Errors);
         }
     }
 
-    /// What came back was not what had been written.
+    /// What came back was not what had been written. That the device takes writes, and answers, says nothing against it.
     pub(super) fn note_wrong(&self) {
         self.leaf.note_checksum_error();
-        self.note_error();
+        self.note_error(&self.wrong);
+    }
+
+    /// What came back was what had been written.
+    pub(super) fn note_right(&self) {
+        self.wrong.store(0, Relaxed);
     }
 
     /// Bytes from an address of the device, for a reader that has somewhere else to go: it waits no longer than [`PATIENCE_NS`]. So a thread of the device
@@ -215,9 +223,12 @@ impl CacheDevice {
         before
     }
 
-    pub(super) fn forget(&self, address: u64) {
+    /// A block is not there any more. What is at its address by now may be another.
+    pub(super) fn forget(&self, address: u64, key: &Key) {
         let mut contents = self.contents.lock();
-        if let Some(gone) = contents.by_address.remove(&address) {
+        if contents.by_address.get(&address).is_some_and(|stored| stored.key == *key)
+            && let Some(gone) = contents.by_address.remove(&address)
+        {
             contents.bytes -= u64::from(gone.bytes);
             contents.logical_bytes -= u64::from(gone.logical_bytes);
         }
@@ -229,7 +240,7 @@ impl CacheDevice {
         let before = contents.by_address.range(..from).next_back().filter(|(address, stored)| *address + u64::from(stored.bytes) > from);
         let gone: Vec<(u64, Stored)> = before.into_iter().chain(contents.by_address.range(from..to)).map(|(address, stored)| (*address, *stored)).collect();
         drop(contents);
-        gone.iter().for_each(|(address, _)| self.forget(*address));
+        gone.iter().for_each(|(address, stored)| self.forget(*address, &stored.key));
         gone
     }
 

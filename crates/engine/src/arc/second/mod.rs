@@ -152,17 +152,17 @@ impl SecondLevel {
 
     /// Whether a block can be stored: one that is whole, and whose checksum says what it is.
     pub(super) fn takes(&self, bp: &BlkPtr) -> bool {
-        use ondisk::algorithm::ChecksumAlgorithm::{NoParity, Off};
         use ondisk::blkptr::BlockPointer;
         if !self.is_used() || bp.is_gang() {
             return false;
         }
-        matches!(bp.decode(), Ok(BlockPointer::Data(data)) if !matches!(data.checksum_algorithm, Off | NoParity))
+        matches!(bp.decode(), Ok(BlockPointer::Data(data)) if data.has_checksum())
     }
 
     /// The verified bytes of a block as it is on disk, if a device has them.
     pub(super) fn read(&self, key: &Key, pointer: &DataPointer, io: &BlockIo) -> Option<Vec<u8>> {
-        if !self.is_used() {
+        // What a device has from before may be of another block of that place and group: without a checksum nothing would say so.
+        if !self.is_used() || !pointer.has_checksum() {
             return None;
         }
         let place = self.index.read().get(key).copied();
@@ -175,6 +175,7 @@ impl SecondLevel {
         let read = device.read_or_give_up(place.address, place.physical_bytes.into());
         let is_right = read.as_ref().is_ok_and(|bytes| io.is_right(pointer, bytes).unwrap_or(false));
         if is_right {
+            device.note_right();
             self.counters.hits.add(1);
             self.counters.read_bytes.add(pointer.physical_size);
             return read.ok();
@@ -206,7 +207,7 @@ impl SecondLevel {
         if let Some(place) = place {
             self.entries.fetch_sub(1, Relaxed);
             if let Some(device) = self.device(place.device) {
-                device.forget(place.address);
+                device.forget(place.address, key);
             }
         }
     }
@@ -224,7 +225,8 @@ impl SecondLevel {
         let key = stored.key;
         let place = Place { device: device.number(), address, physical_bytes: stored.physical_bytes };
         let mut index = self.index.write();
-        if !replace && index.contains_key(&key) {
+        // Of one that is stopped nobody takes entries out any more: that was done, or will be as soon as the index is not locked.
+        if device.is_asked_to_end() || !replace && index.contains_key(&key) {
             return false;
         }
         let before = index.insert(key, place);
@@ -232,7 +234,7 @@ impl SecondLevel {
         match before {
             Some(before) => {
                 if let Some(device) = self.device(before.device) {
-                    device.forget(before.address);
+                    device.forget(before.address, &key);
                 }
             }
             None => {

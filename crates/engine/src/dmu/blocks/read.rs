@@ -27,12 +27,13 @@ impl Dnode {
             Some(Contents::Freed) => return Ok(self.zeros()),
             Some(Contents::Cloned(pointer) | Contents::Placed(pointer)) => {
                 // Another's block, perhaps freed by now: a reader of the other heals it. One of this object is healed when it is in the tree.
-                let data = self.objset.context.cache.read_while(&pointer, &self.bookmark(0, block), &|_| ())?;
+                let read = self.objset.context.cache.read_while(&pointer, &self.bookmark(0, block), &|_| ());
                 let is_there = |now: Contents| matches!(now, Contents::Cloned(now) | Contents::Placed(now) if now == pointer);
-                if !pointer.has_checksum() && !self.unsynced(block).and_then(|dirty| dirty.newest()).is_some_and(is_there) {
+                // A slow reader finds that the block has newer contents, and another's in the place of these.
+                if (read.is_err() || !pointer.has_checksum()) && !self.unsynced(block).and_then(|dirty| dirty.newest()).is_some_and(is_there) {
                     return self.block(block);
                 }
-                return Ok(self.fit(data));
+                return read.map(|data| self.fit(data));
             }
             Some(Contents::Raw(_)) => bail!(KeyNotLoaded, "block {} is encrypted", self.bookmark(0, block)),
             None => {}
@@ -77,10 +78,12 @@ impl Dnode {
     }
 
     pub(super) fn while_there(&self, block: u64, pointer: &BlkPtr, see_to_it: &mut dyn FnMut()) {
-        let tree = self.disk.read();
-        if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
-            see_to_it();
-        }
+        self.objset.presence.while_there(&mut || {
+            let tree = self.disk.read();
+            if self.walk(&tree, 0, block).is_ok_and(|now| now == *pointer) {
+                see_to_it();
+            }
+        });
     }
 
     /// A block written before the block size grew is shorter than a block now.
@@ -187,7 +190,11 @@ impl Dnode {
     /// In a thread that may wait: reads the indirect blocks above these blocks, and has the blocks read.
     fn prefetch_below(self: &Arc<Self>, first: u64, end: u64) {
         for block in first..end {
-            let Ok(pointer) = self.synced_pointer(0, block) else { return };
+            let mut pointer = None;
+            self.objset.presence.while_there(&mut || {
+                pointer = self.synced_pointer(0, block).ok();
+            });
+            let Some(pointer) = pointer else { return };
             if !self.prefetch_block(block, &pointer) {
                 return;
             }

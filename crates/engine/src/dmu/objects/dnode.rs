@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ondisk::blkptr::BlkPtr;
 use ondisk::dnode as disk;
 use ondisk::object_type::ObjectType;
 use parking_lot::{Mutex, RwLock};
@@ -219,7 +220,7 @@ impl Dnode {
             flags: disk::FLAG_USED_BYTES,
             block_bytes: header.block_bytes,
             slots: slots as u8,
-            pointers: vec![ondisk::blkptr::BlkPtr::ZERO; pointers],
+            pointers: vec![BlkPtr::ZERO; pointers],
             ..disk::Dnode::free()
         };
         Self::build(objset, object, header, on_disk)
@@ -444,32 +445,42 @@ impl Dnode {
     /// # Errors
     /// The block cannot be read.
     pub fn spill(&self) -> Result<Option<Arc<Vec<u8>>>> {
-        {
-            let state = self.state.read();
-            if state.spill_known {
-                return Ok(state.spill.clone());
-            }
-        }
-        let Some(pointer) = self.disk.read().spill else { return Ok(None) };
-        let data = if pointer.is_hole() {
-            None
-        } else {
-            let at = self.bookmark(0, u64::MAX);
-            // As in `Dnode::read_synced`.
-            let read = self.objset.context.cache.read_while(&pointer, &at, &|see_to_it| {
-                let tree = self.disk.read();
-                if tree.spill == Some(pointer) {
-                    see_to_it();
+        loop {
+            {
+                let state = self.state.read();
+                if state.spill_known {
+                    return Ok(state.spill.clone());
                 }
-            });
-            Some(read.within(|| "spill block")?)
-        };
-        let mut state = self.state.write();
-        if !state.spill_known {
-            state.spill_known = true;
-            state.spill = data;
+            }
+            let Some(pointer) = self.disk.read().spill else { return Ok(None) };
+            let read = self.read_spill(&pointer);
+            // A slow reader finds that the object has another one by now, and another's block in the place of the old one.
+            let is_there = self.disk.read().spill == Some(pointer);
+            let mut state = self.state.write();
+            if !state.spill_known && !is_there {
+                continue;
+            }
+            if !state.spill_known {
+                state.spill = read?;
+                state.spill_known = true;
+            }
+            return Ok(state.spill.clone());
         }
-        Ok(state.spill.clone())
+    }
+
+    fn read_spill(&self, pointer: &BlkPtr) -> Result<Option<Arc<Vec<u8>>>> {
+        if pointer.is_hole() {
+            return Ok(None);
+        }
+        let at = self.bookmark(0, u64::MAX);
+        // As in `Dnode::read_synced`.
+        let read = self.objset.context.cache.read_while(pointer, &at, &|see_to_it| {
+            let tree = self.disk.read();
+            if tree.spill == Some(*pointer) {
+                see_to_it();
+            }
+        });
+        read.map(Some).within(|| "spill block")
     }
 
     /// Whether there is a spill block.

@@ -3,4 +3,5 @@
 pub(super) mod allocate;
 pub(super) mod dnode;
 pub(super) mod objset;
+pub(super) mod presence;
 pub(super) mod tree;

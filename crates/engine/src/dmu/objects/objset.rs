@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock};
 
 use crate::dmu::objects::allocate::Allocator;
+use crate::dmu::objects::presence::Presence;
 use crate::dmu::settings::FileOwnerOf;
 use crate::dmu::{AccountingChange, DmuContext, Dnode, DnodeSpec, ObjectId, ObjsetSettings, RawHead, SpaceOwner};
 use crate::bail;
@@ -41,6 +42,8 @@ const CROWDED_TURNS: Txg = 4;
 pub(in crate::dmu) struct ObjsetShared {
     pub(in crate::dmu) context: Arc<DmuContext>,
     pub(in crate::dmu) dataset: u64,
+    /// What is read ahead has this, and not the set.
+    pub(in crate::dmu) presence: Arc<Presence>,
     pub(in crate::dmu) settings: ArcSwap<ObjsetSettings>,
     pub(in crate::dmu) file_owner: Option<FileOwnerOf>,
     /// Of an encrypted set: what protects blocks of dnodes that come from a sender.
@@ -149,6 +152,12 @@ pub struct ObjsetOptions {
     pub snapshot: bool,
 }
 
+impl Drop for Objset {
+    fn drop(&mut self) {
+        self.shared.presence.end();
+    }
+}
+
 impl Objset {
     /// Opens the set of objects whose block is at `pointer`.
     ///
@@ -226,6 +235,7 @@ impl Objset {
             shared: Arc::new(ObjsetShared {
                 context: options.context,
                 dataset: options.dataset,
+                presence: Arc::default(),
                 settings: ArcSwap::from_pointee(options.settings),
                 file_owner: options.file_owner,
                 dnode_secrets: Mutex::default(),
@@ -259,6 +269,11 @@ impl Objset {
     /// The dataset's object number, 0 for the MOS.
     pub fn dataset(&self) -> u64 {
         self.shared.dataset
+    }
+
+    /// For what reads blocks of the set in the background.
+    pub fn presence(&self) -> &Arc<Presence> {
+        &self.shared.presence
     }
 
     /// The name, for messages.

@@ -3,6 +3,7 @@
 use disk::{Request, WatchedDisk};
 
 use super::*;
+use crate::dmu::blocks::dirty_block::Contents;
 
 type Call = Box<dyn FnOnce() + Send>;
 
@@ -90,4 +91,59 @@ fn a_slow_reader_gets_no_bytes_of_others_where_there_is_no_checksum() {
         assert!(calls.read.lock().is_none(), "the disk was not read");
         assert!(back[..] == contents[..HALF], "another file's bytes were read, around the cache: {is_past}");
     }
+}
+
+/// A reader of a spill block was slow: meanwhile the object had got another one, and the place had been given to another's block. That was an error of the device.
+#[test]
+fn a_slow_reader_of_a_spill_block_gets_the_new_one() {
+    const BYTES: u32 = 512;
+    let (rig, calls) = watched_rig();
+    let rig = Arc::new(rig);
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let object = {
+        let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), 4096).with_bonus(ObjectType::SA, 100)).unwrap();
+        dnode.set_spill(&tx, Some(noise(1, BYTES)));
+        dnode.object()
+    };
+    let root = rig.sync(&objset, 4);
+    drop(objset);
+    // What is in memory knows its spill block.
+    let objset = Objset::open(rig.options(), root).unwrap();
+    let dnode = objset.hold(object).unwrap();
+    let pointer = dnode.on_disk().spill.unwrap();
+    rig.context.cache.invalidate(&pointer);
+    let (same_rig, same_set, same) = (rig.clone(), objset.clone(), dnode.clone());
+    *calls.read.lock() = Some(Box::new(move || {
+        same.set_spill(&Tx::for_test(5), Some(noise(2, BYTES)));
+        same_rig.sync(&same_set, 5);
+        let device = same_rig.context.io.devices().device(0).unwrap();
+        for dva in pointer.dvas() {
+            crate::zio::write_range(&device, Class::AsyncWrite, dva.offset, &[&noise(3, BYTES)[..]], 6).unwrap();
+        }
+    }));
+    assert_eq!(*dnode.spill().unwrap().unwrap(), noise(2, BYTES));
+    assert!(calls.read.lock().is_none(), "the disk was not read");
+}
+
+/// The same of a block that had been written around the cache, and was written again in the same group.
+#[test]
+fn a_slow_reader_of_a_block_around_the_cache_gets_the_new_one() {
+    const BLOCK: u32 = 131_072;
+    let (rig, calls) = watched_rig();
+    let tx = Tx::for_test(4);
+    let objset = Objset::create(rig.options(), &tx, ObjsetType::FileSystem, ObjsetSize::V3);
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(19), BLOCK.into())).unwrap();
+    dnode.write(&tx, 0, &noise(1, BLOCK)).unwrap();
+    objset.write_through(&dnode, &tx, 0, BLOCK.into());
+    let Some(Contents::Placed(pointer)) = dnode.unsynced(0).and_then(|dirty| dirty.newest()) else { panic!("it is not placed") };
+    rig.context.cache.invalidate(&pointer);
+    let (device, same) = (rig.context.io.devices().device(0).unwrap(), dnode.clone());
+    let place = pointer.first_dva().unwrap().offset;
+    *calls.read.lock() = Some(Box::new(move || {
+        same.write_block(&Tx::for_test(4), 0, noise(2, BLOCK)).unwrap();
+        crate::zio::write_range(&device, Class::AsyncWrite, place, &[&noise(3, BLOCK)[..]], 4).unwrap();
+    }));
+    assert!(*dnode.block(0).unwrap() == noise(2, BLOCK));
+    assert!(calls.read.lock().is_none(), "the disk was not read");
 }

@@ -105,8 +105,9 @@ impl OpenObjsets {
     /// The dataset is destroyed.
     pub(in crate::dsl) fn forget(&self, dataset: u64) {
         let mut tables = self.table.lock();
-        tables.heads.remove(&dataset);
-        tables.snapshots.remove(&dataset);
+        let closed = (tables.heads.remove(&dataset), tables.snapshots.remove(&dataset));
+        drop(tables);
+        drop(closed);
     }
 
     /// Whether somebody uses the object set of a dataset.
@@ -159,20 +160,29 @@ impl OpenObjsets {
 
     /// Closes object sets that nobody uses and that have no unsynced changes.
     pub(in crate::dsl) fn close_idle(&self, groups: &TxgGroups) {
+        // Dropped when the table is not locked: the last owner may wait for what is read ahead.
+        let mut closed = Vec::new();
+        let mut keep = |objset: &Arc<Objset>, is_kept: bool| {
+            if !is_kept {
+                closed.push(objset.clone());
+            }
+            is_kept
+        };
         let mut tables = self.table.lock();
         tables.heads.retain(|_, (_, objset)| {
             let mut living = groups.synced_txg()..=groups.open_txg();
             // One that an import has yet to replay must not be gone when it gets there, however long claiming took.
             let is_wanted = Arc::strong_count(objset) > 1 || objset.log().is_some_and(|log| log.waits_for_replay());
-            is_wanted || living.any(|txg| objset.is_dirty(txg))
+            keep(objset, is_wanted || living.any(|txg| objset.is_dirty(txg)))
         });
         if groups.synced_txg().is_multiple_of(SNAPSHOT_TURNS) {
-            tables.snapshots.retain(|_, (_, objset)| Arc::strong_count(objset) > 1);
+            tables.snapshots.retain(|_, (_, objset)| keep(objset, Arc::strong_count(objset) > 1));
         }
     }
 
     /// The pool is closed: what is not written is lost.
     pub(in crate::dsl) fn clear(&self) {
-        *self.table.lock() = Tables::default();
+        let closed = std::mem::take(&mut *self.table.lock());
+        drop(closed);
     }
 }

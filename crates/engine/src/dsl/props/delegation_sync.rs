@@ -1,5 +1,6 @@
 //! Changing what a directory grants.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ondisk::delegation::{GrantKey, Grantee, Reach};
@@ -12,7 +13,8 @@ use crate::dsl::dsl::Parts;
 use crate::dsl::mos::Mos;
 use crate::dsl::tasks::actor::actor;
 use crate::dsl::tree::dir::Dir;
-use crate::error::{Result, Within};
+use crate::error::{ErrorKind, Result, Within};
+use crate::zap::{Normalization, Zap};
 
 /// The longest name of a permission.
 const NAME_BYTES_MAX: usize = 255;
@@ -49,19 +51,26 @@ pub(in crate::dsl) fn check_grants(parts: &Parts, name: &str, changes: &[GrantCh
     if taken { Ok(()) } else { check_room(&parts.meta.mos, head.dir.phys().delegations.get(), changes).within(|| name) }
 }
 
-/// Whether the dictionaries have room for grants.
+/// Whether the dictionaries have room for grants, all together, those that are made for them too.
 fn check_room(mos: &Mos, delegations: u64, changes: &[GrantChange]) -> Result<()> {
-    if delegations == 0 {
-        return Ok(());
+    let mut by_key: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for change in changes {
+        by_key.entry(change.key.name()).or_default().extend(change.permissions.iter().map(String::as_str));
     }
-    let keys: Vec<String> = changes.iter().map(|change| change.key.name()).collect();
-    mos.zap(delegations)?.check_room(&keys)?;
-    for GrantChange { key, permissions } in changes {
-        if let Some(list) = list_of(mos, delegations, key)? {
-            mos.zap(list)?.check_room(permissions)?;
+    let mut new_keys = Vec::new();
+    for (key, permissions) in &by_key {
+        let permissions: Vec<&str> = permissions.iter().copied().collect();
+        let list = if delegations == 0 { None } else { mos.zap_u64(delegations, key)? };
+        match list {
+            Some(list) => mos.zap(list)?.check_room(&permissions)?,
+            None => {
+                new_keys.push(key.as_str());
+                // Names of one length that share a hash do so with whatever salt.
+                Zap::check_room_in_new(&permissions, 1, Normalization::NONE)?;
+            }
         }
     }
-    Ok(())
+    if delegations == 0 { Zap::check_room_in_new(&new_keys, 1, Normalization::NONE) } else { mos.zap(delegations)?.check_room(&new_keys) }
 }
 
 /// The dictionary of a directory, made where there is none.
@@ -149,7 +158,16 @@ pub(in crate::dsl) fn copy_creation_grants(parts: &Parts, dir: &Arc<Dir>, tx: &S
             let from = GrantKey { to: Grantee::Creator, reach: Reach::Unsaid, of_sets };
             let Some(list) = list_of(mos, delegations, &from)? else { continue };
             let permissions: Vec<String> = mos.zap_entries(list)?.into_iter().map(|(permission, _)| permission).collect();
-            add(parts, dir, &GrantKey { to: Grantee::User(actor().identity.user), reach: Reach::Local, of_sets }, &permissions, tx)?;
+            let key = GrantKey { to: Grantee::User(actor().identity.user), reach: Reach::Local, of_sets };
+            let copied = GrantChange { key, permissions };
+            match check_room(mos, dir.phys().delegations.get(), std::slice::from_ref(&copied)) {
+                Ok(()) => add(parts, dir, &copied.key, &copied.permissions, tx)?,
+                // Each directory above has room for its own, but not one list for those of all: the creator is granted less.
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    tracing::warn!("{}: it has no room for what {} grants to creators: {error}", dir.full_name(), above.full_name());
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
     Ok(())

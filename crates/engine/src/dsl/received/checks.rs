@@ -172,6 +172,7 @@ fn check_existing(parts: &Parts, target: &ReceiveTarget, head: &StreamHead, data
     if parts.tree.find_child(&dataset.dir, RECEIVED_BELOW)?.is_some() || has_resume_state(parts, dataset.object)? || dataset.is_inconsistent() {
         return Err(busy());
     }
+    check_replayed(parts, &dataset)?;
     if dataset.snapshot_object(&target.snapshot)?.is_some() {
         return Err(error!(Exists, "'{name}@{}': destination already exists", target.snapshot));
     }
@@ -208,6 +209,27 @@ fn check_existing(parts: &Parts, target: &ReceiveTarget, head: &StreamHead, data
     // Without changes in between, what is newer than the one that matches is the same.
     let newest = dataset.prev().filter(|prev| !target.force && prev.dir.object == dataset.dir.object);
     Ok(Place::Existing { head: dataset, from: Some(newest.unwrap_or(from)) })
+}
+
+/// Refuses to replace a head whose intent log was not replayed: what that holds, and nobody else, would go with it.
+///
+/// # Errors
+/// `Busy`; the head cannot be read.
+pub(super) fn check_replayed(parts: &Parts, head: &Arc<Dataset>) -> Result<()> {
+    if head.phys().block.is_hole() {
+        return Ok(());
+    }
+    match parts.objsets.objset(head) {
+        // It can be replaced, and what it held is leaked.
+        Err(error) if parts.meta.context.io.is_lost(&error) => Ok(()),
+        Err(error) => Err(error),
+        Ok(objset) if ondisk::zil::header_needs_replay(&objset.zil_header()) => Err(error!(
+            Busy,
+            "'{}': its intent log is not replayed: import the pool again when its devices can be read, or with -m to lose what the log holds",
+            head.dir.full_name()
+        )),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// The snapshot of a head with that guid.
@@ -323,6 +345,9 @@ fn check_resume(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     };
     if !is_new && head.is_full() && !target.force {
         return Err(error!(Exists, "Resuming recv on existing destination without force"));
+    }
+    if !is_new {
+        check_replayed(parts, &base)?;
     }
     let mismatch = |what: &str| error!(Invalid, "the stream does not go on with what '{}' has of an interrupted one: {what}", target.dataset);
     if !dataset.is_inconsistent() || !has_resume_state(parts, dataset.object)? {

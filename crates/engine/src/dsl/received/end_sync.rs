@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ondisk::dsl::{DATASET_FLAG_INCONSISTENT, dataset_field as field};
 
-use super::checks::has_resume_state;
+use super::checks::{check_replayed, has_resume_state};
 use super::swap_check::check_swap;
 use super::target::{ReceiveTarget, StreamHead};
 use crate::dmu::SyncTx;
@@ -49,6 +49,7 @@ impl Ending<'_> {
             return check_snapshot(parts, self.dataset, snapshot, txg);
         }
         let head = parts.tree.dataset_by_name(&self.target.dataset)?;
+        check_replayed(parts, &head)?;
         if self.target.force {
             for snapshot in self.newer_snapshots(parts, &head)? {
                 check_may_go(parts, &snapshot)?;

@@ -88,9 +88,9 @@ impl ReceiveVerbs<'_> {
         if received.target.resumable && received.should_save && has_any && has_resume_state(&self.0.parts, received.dataset.object)? {
             return Ok(());
         }
-        let name = received.dataset.name()?;
+        let left = received.dataset.clone();
         drop(received);
-        self.0.destroy_dataset(&name)
+        self.0.destroy_unfinished(&left)
     }
 
     /// What an interrupted receive has left of a file system or volume, to be sent on.
@@ -142,9 +142,9 @@ impl ReceiveVerbs<'_> {
             if !is_unwanted || self.0.parts.receives.is_under_way(dataset.object) {
                 return Ok(());
             }
-            dataset.name()?
+            dataset
         };
-        self.0.destroy_dataset(&unwanted)
+        self.0.destroy_unfinished(&unwanted)
     }
 
     /// Gives up what an interrupted receive has left to be resumed.
@@ -152,11 +152,11 @@ impl ReceiveVerbs<'_> {
     /// # Errors
     /// `NotFound`; `Invalid` (there is nothing), `Busy` (it is being received).
     pub fn abort_receive(&self, name: &str) -> Result<()> {
-        let name = {
+        let left = {
             let _names = self.0.lock_names();
-            self.leftover(name)?.name()?
+            self.leftover(name)?
         };
-        self.0.destroy_dataset(&name)
+        self.0.destroy_unfinished(&left)
     }
 
     /// A dataset is to be destroyed: what an interrupted receive or rollback has left below it, where nobody sees it, is not in the way.

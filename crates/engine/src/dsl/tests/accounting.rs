@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use ondisk::delegation::{GrantKey, Grantee, Reach};
+
 use super::*;
 use crate::dmu::USED_BY_PROJECT;
 use crate::zap::Zap;
@@ -99,4 +101,36 @@ fn names_of_one_hash_are_refused() {
     let new: Vec<_> = ids_of_one_hash(300, |id| format!("{id:X}")).into_iter().map(bookmark).collect();
     let refusals = rig.with_syncs(|dsl| dsl.snapshot_verbs().create_bookmarks(new)).unwrap();
     assert!(refusals.len() == 1 && refusals[0].1.kind() == ErrorKind::NoSpace, "{refusals:?}");
+}
+
+/// A user that may grant what they are granted chooses to whom, and the names of sets. So many that share a hash, in dictionaries that were made for them,
+/// or under one key in several changes, were found by the sync thread.
+#[test]
+fn grants_of_one_hash_are_refused() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let grant = |name: &str, changes: Vec<GrantChange>| rig.with_syncs(|dsl| dsl.change_grants(name, changes, false)).map_err(|error| error.kind());
+    // Ten digits each.
+    let decimal = |id: u64| format!("{}{:05}", (id >> 16) + 10_000, id & 0xffff);
+    let to_user = |id: &u64| {
+        let key = GrantKey { to: Grantee::User(decimal(*id).parse().unwrap()), reach: Reach::Local, of_sets: false };
+        GrantChange { key, permissions: vec!["create".into()] }
+    };
+    let users = ids_of_one_hash(300, decimal);
+    assert_eq!(grant("pool/a", users.iter().map(to_user).collect()), Err(ErrorKind::NoSpace));
+    let sets = ids_of_one_hash(300, |id| format!("{id:x}"));
+    let of_sets = |to: Grantee, reach: Reach, ids: &[u64]| {
+        let permissions = ids.iter().map(|id| format!("@{id:x}")).collect();
+        GrantChange { key: GrantKey { to, reach, of_sets: true }, permissions }
+    };
+    let to_all = |ids: &[u64]| of_sets(Grantee::Everyone, Reach::Local, ids);
+    assert_eq!(grant("pool/a", vec![to_all(&sets[..150]), to_all(&sets[150..])]), Err(ErrorKind::NoSpace));
+    grant("pool/a", vec![to_all(&sets[..150]), to_all(&sets[..150])]).unwrap();
+    // What the directories above grant to creators goes into one list.
+    let to_creators = |ids: &[u64]| vec![of_sets(Grantee::Creator, Reach::Unsaid, ids)];
+    grant("pool", to_creators(&sets[..150])).unwrap();
+    grant("pool/a", to_creators(&sets[150..])).unwrap();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a/x"))).unwrap();
+    rig.check();
 }

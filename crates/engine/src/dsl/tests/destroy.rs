@@ -263,3 +263,31 @@ fn who_still_knows_a_destroyed_dataset_cannot_open_it() {
     let error = rig.dsl().objset(&dataset).err().expect("must be refused");
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
+
+/// What a receive had left was destroyed by its name: by then it could be gone, which was in the way of the next stream, or another could have the name.
+#[test]
+fn what_a_receive_left_is_destroyed_and_no_other_of_its_name() {
+    use ondisk::stream::{Begin, HEADER_SUBSTREAM, STREAM_MAGIC};
+    let rig = rig();
+    rig.create();
+    let begin = Begin { magic: STREAM_MAGIC, version_info: HEADER_SUBSTREAM, objset_type: ObjsetType::FileSystem.number() as u32, to_guid: 7, ..Begin::zeroed() };
+    let head = StreamHead { begin, list: ondisk::nvlist::NvList::new() };
+    let leave = || {
+        let target = ReceiveTarget { dataset: "pool/new".into(), snapshot: "s".into(), ..ReceiveTarget::default() };
+        rig.with_syncs(|dsl| dsl.receiving().begin_receive(target, &head)).unwrap().dataset.clone()
+    };
+    let destroy = |left: &Arc<Dataset>| rig.with_syncs(|dsl| dsl.destroy_unfinished(left)).unwrap();
+    let left = leave();
+    destroy(&left);
+    assert!(rig.dsl().open_dataset("pool/new").is_err());
+    destroy(&left);
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/new"))).unwrap();
+    destroy(&left);
+    assert!(rig.dsl().open_dataset("pool/new").is_ok(), "another one was destroyed");
+    rig.with_syncs(|dsl| dsl.destroy_dataset("pool/new")).unwrap();
+    drop(leave());
+    // A stream of the same name destroys it.
+    drop(leave());
+    rig.with_syncs(|dsl| dsl.receiving().destroy_inconsistent()).unwrap();
+    rig.check();
+}

@@ -90,6 +90,7 @@ impl GroupWriter {
     pub(super) fn sync_group(&self, txg: Txg) -> Result<()> {
         // Also if there is nothing to write: the log may write for the next ones.
         self.layers.vdevs.set_writing_txg(txg);
+        self.layers.context.cache.begin_rewrites(txg);
         if !self.has_work(txg)? {
             return self.group_done(txg, false);
         }

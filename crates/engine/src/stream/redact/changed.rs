@@ -27,7 +27,7 @@ pub(super) fn changed(dsl: &Dsl, snapshot: &Arc<Dataset>, txg: u64) -> Result<Ra
     let removed = removed(&objset)?;
     let mut ranges = Ranges::default();
     let mut gone = 0;
-    let walk = Walk { context: objset.context(), objset: snapshot.object, after_txg: txg, resume: None, raw: false, is_over: &|| false };
+    let walk = Walk { context: objset.context(), presence: objset.presence(), objset: snapshot.object, after_txg: txg, resume: None, raw: false, is_over: &|| false };
     walk.run(&objset.pointer(), &mut |item| {
         match item {
             Item::Object { object, dnode, .. } => {

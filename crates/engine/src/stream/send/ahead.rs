@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::item::{DataBlock, Item};
-use crate::dmu::DmuContext;
+use crate::dmu::{DmuContext, Objset, Presence};
 use crate::error::Result;
 use crate::zio::{Bookmark, Run};
 
@@ -68,9 +68,11 @@ struct Flights {
 }
 
 impl Flights {
-    fn read(self, context: &DmuContext) {
+    fn read(self, context: &DmuContext, presence: &Presence) {
         let mut flights = self.flights.iter();
-        context.cache.read_once(&self.run, self.form == Form::Physical, |read| {
+        // A stream that breaks off leaves reads behind, and what it was of may be destroyed then.
+        let while_there = |see_to_it: &mut dyn FnMut()| presence.while_there(see_to_it);
+        context.cache.read_once(&self.run, self.form == Form::Physical, &while_there, |read| {
             if let Some(flight) = flights.next() {
                 flight.land(read);
             }
@@ -81,6 +83,7 @@ impl Flights {
 /// See the module.
 pub(super) struct Ahead<'a> {
     context: &'a Arc<DmuContext>,
+    presence: &'a Arc<Presence>,
     objset: u64,
     waiting: VecDeque<Waiting>,
     /// The last blocks that wait: nobody reads them yet, as more may come that are read with them.
@@ -90,8 +93,8 @@ pub(super) struct Ahead<'a> {
 
 impl<'a> Ahead<'a> {
     /// With nothing read yet.
-    pub(super) fn new(context: &'a Arc<DmuContext>, objset: u64) -> Self {
-        Ahead { context, objset, waiting: VecDeque::new(), gathered: None, bytes: 0 }
+    pub(super) fn new(objset: &'a Objset) -> Self {
+        Ahead { context: objset.context(), presence: objset.presence(), objset: objset.dataset(), waiting: VecDeque::new(), gathered: None, bytes: 0 }
     }
 
     /// Begins to read what a part needs, in the form that `form` says.
@@ -124,19 +127,19 @@ impl<'a> Ahead<'a> {
     /// Has what was gathered read: by a reader if one has time, else at once.
     fn launch(&mut self) {
         let Some(gathered) = self.gathered.take() else { return };
-        let (context, shared) = (self.context.clone(), Arc::new(Mutex::new(Some(gathered))));
+        let (context, presence, shared) = (self.context.clone(), self.presence.clone(), Arc::new(Mutex::new(Some(gathered))));
         let job = {
             let shared = shared.clone();
             move || {
                 if let Some(gathered) = shared.lock().take() {
-                    gathered.read(&context);
+                    gathered.read(&context, &presence);
                 }
             }
         };
         if !self.context.io.readers().submit(job)
             && let Some(gathered) = shared.lock().take()
         {
-            gathered.read(self.context);
+            gathered.read(self.context, self.presence);
         }
     }
 

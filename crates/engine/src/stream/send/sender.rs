@@ -192,7 +192,7 @@ impl Sender {
         let mut writer = RecordWriter::new(out, self.begin.to_guid, is_dry);
         let payload = if self.list.is_empty() { Vec::new() } else { self.list.encode_native() };
         writer.record(RecordBody::Begin(Box::new(self.begin.clone())), Payload::Bytes(&payload))?;
-        let mut ahead = Ahead::new(context, self.dataset.object);
+        let mut ahead = Ahead::new(&self.objset);
         let mut take = |item: Item| {
             self.looked_up(item, &mut |item| {
                 ahead.put(item, |block| manner.form(block));
@@ -208,6 +208,7 @@ impl Sender {
         let mut merge = Merge { redact: list(self.redact)?, before: list(before)?, take: &mut take };
         let walk = Walk {
             context,
+            presence: self.objset.presence(),
             objset: self.dataset.object,
             after_txg: manner.after_txg,
             resume: self.resume,

@@ -14,7 +14,7 @@ use ondisk::objset::Objset as DiskObjset;
 
 use super::item::{Blocks, DataBlock, Item, SPILL, Take};
 use crate::bail;
-use crate::dmu::DmuContext;
+use crate::dmu::{DmuContext, Presence};
 use crate::error::{Result, Within};
 use crate::zio::Bookmark;
 
@@ -27,6 +27,7 @@ const METADATA_AHEAD: usize = 32;
 /// See the module.
 pub(in crate::stream) struct Walk<'a> {
     pub(in crate::stream) context: &'a DmuContext,
+    pub(in crate::stream) presence: &'a Arc<Presence>,
     pub(in crate::stream) objset: u64,
     pub(in crate::stream) after_txg: u64,
     /// Object and block to begin at.
@@ -123,7 +124,8 @@ impl Walk<'_> {
     fn prefetch(&self, pointer: &BlkPtr, at: &Bookmark) {
         let is_readable = !(pointer.is_hole() || pointer.is_redacted() || self.raw && at.level == 0);
         if is_readable && !self.is_old(pointer) {
-            self.context.cache.prefetch(pointer, at, |see_to_it| see_to_it());
+            let presence = Arc::clone(self.presence);
+            self.context.cache.prefetch(pointer, at, move |see_to_it: &mut dyn FnMut()| presence.while_there(see_to_it));
         }
     }
 

@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use ondisk::blkptr::{BlkPtr, BlockPointer, DataPointer};
-use ondisk::algorithm::ChecksumAlgorithm;
 
 use super::checksum_stage;
 use crate::error::Result;
@@ -69,12 +68,8 @@ impl Run {
 /// Where the bytes of a block lie as they are. One without a checksum is read alone: only what is known of a device says whether it has it.
 fn place_of(pointer: &BlkPtr) -> Option<(u32, u64, u64)> {
     let Ok(BlockPointer::Data(data)) = pointer.decode() else { return None };
-    let dva = data.dvas().first().filter(|dva| has_checksum(&data) && !data.is_gang() && lies_as_it_is(dva, data.physical_size))?;
+    let dva = data.dvas().first().filter(|dva| data.has_checksum() && !data.is_gang() && lies_as_it_is(dva, data.physical_size))?;
     Some((dva.vdev, dva.offset, dva.offset.checked_add(data.physical_size)?))
-}
-
-fn has_checksum(data: &DataPointer) -> bool {
-    !matches!(data.checksum_algorithm, ChecksumAlgorithm::Off | ChecksumAlgorithm::NoParity)
 }
 
 impl BlockIo {

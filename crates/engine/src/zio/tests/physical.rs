@@ -210,6 +210,31 @@ fn a_block_that_is_written_over_in_its_place_can_be_read_with_the_pointer_from_b
     assert_eq!(cache.read(&first, &HERE).unwrap_err().kind(), ErrorKind::Checksum);
 }
 
+/// A reader that found one side written over and the other not yet wrote what had been there before over what was new.
+#[test]
+fn what_the_group_being_written_may_write_over_is_not_healed() {
+    let Bench { io, mirrors } = bench(1, 2);
+    let cache = BlockCache::new(Arc::clone(&io), 1 << 20);
+    let requests = (0..8).map(|number| request(noise(number, 16_384), 1)).collect();
+    let pointers: Vec<BlkPtr> = io.write_many(requests, 10).into_iter().map(Result::unwrap).collect();
+    // Whichever side is asked first.
+    for (pointer, side) in pointers.iter().zip([0, 1].into_iter().cycle()) {
+        mirrors[0].sides[side].corrupt(pointer.first_dva().unwrap().offset, 100);
+    }
+    let read_all = || {
+        for (number, pointer) in (0..).zip(&pointers) {
+            cache.invalidate(pointer);
+            assert_eq!(*cache.read(pointer, &HERE).unwrap(), noise(number, 16_384));
+        }
+        (io.counters.healed.get(), io.counters.checksum_errors.get())
+    };
+    cache.begin_rewrites(10);
+    assert_eq!(read_all(), (0, 0));
+    cache.end_rewrites();
+    let (healed, wrong) = read_all();
+    assert!(healed > 0 && wrong == healed, "{healed} of {wrong} were healed");
+}
+
 /// Whatever is asked for and given up, what is counted is what there is.
 #[test]
 fn memory_is_counted_exactly_under_pressure() {

@@ -29,7 +29,7 @@ fn blocks_that_follow_each_other_are_one_read() {
     let cache = BlockCache::new(io.clone(), 1 << 20);
     for physical in [false, true] {
         let mut number = 0;
-        cache.read_once(&run_of(&pointers), physical, |read| {
+        cache.read_once(&run_of(&pointers), physical, &|see_to_it| see_to_it(), |read| {
             let expected = if physical { io.read_physical(&pointers[number as usize], &HERE).unwrap() } else { contents(number) };
             assert_eq!(*read.unwrap(), expected, "block {number}");
             number += 1;
@@ -48,7 +48,7 @@ fn a_damaged_block_of_a_run_is_healed_and_the_others_are_right() {
     }
     mirrors[0].sides[0].corrupt(pointers[7].first_dva().unwrap().offset, 100);
     let (mut number, mut lost) = (0, Vec::new());
-    BlockCache::new(io.clone(), 1 << 20).read_once(&run_of(&pointers), false, |read| {
+    BlockCache::new(io.clone(), 1 << 20).read_once(&run_of(&pointers), false, &|see_to_it| see_to_it(), |read| {
         match read {
             Ok(read) => assert_eq!(*read, contents(number), "block {number}"),
             Err(error) => lost.push((number, error.kind())),
@@ -57,6 +57,20 @@ fn a_damaged_block_of_a_run_is_healed_and_the_others_are_right() {
     });
     assert_eq!((number, lost), (20, vec![(3, ErrorKind::Checksum)]));
     assert_eq!(io.counters.healed.get(), 1);
+}
+
+/// What a stream was sent of was destroyed, and its reads were still to come.
+#[test]
+fn a_run_of_what_is_gone_is_not_healed() {
+    let Bench { io, mirrors } = bench(1, 2);
+    let pointers = written(&io, 20);
+    mirrors[0].sides[0].corrupt(pointers[7].first_dva().unwrap().offset, 100);
+    let mut number = 0;
+    BlockCache::new(io.clone(), 1 << 20).read_once(&run_of(&pointers), false, &|_| (), |read| {
+        assert_eq!(*read.unwrap(), contents(number), "block {number}");
+        number += 1;
+    });
+    assert_eq!((number, io.counters.healed.get(), mirrors[0].checksum_errors.get()), (20, 0, 0));
 }
 
 #[test]

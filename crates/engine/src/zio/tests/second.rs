@@ -192,6 +192,68 @@ fn damage_counts_and_the_block_comes_from_the_pool() {
     assert_eq!(status.status.state, crate::vdev::VdevState::Faulted, "after so many errors it is left alone");
 }
 
+/// A write that was under way when the device was let go of came back later, and what it had written was in the index for good.
+#[test]
+fn what_is_written_to_a_device_that_is_let_go_of_is_not_in_the_index() {
+    let rig = Rig::new();
+    let host = crate::host::RealHost::shared();
+    rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &host);
+    let slow = Arc::new(Slow::default());
+    slow.hold_reads(true);
+    let held = slow.clone();
+    let disk = Arc::new(WatchedDisk::new(rig.disk.clone(), move |request: Request| -> std::io::Result<()> {
+        // Blocks, not the header.
+        if matches!(request, Request::Write(range) if range.end - range.start > 4096) {
+            held.pass_read();
+        }
+        Ok(())
+    }));
+    let mut config = VdevConfig::new(VdevKind::File, 0, 99);
+    config.set(key::ASHIFT, 12);
+    rig.cache.set_devices(vec![NewCacheDevice { config, disk: disk.clone() }], 11, &rig.tunables, &host);
+    drop(rig.cache.read(&rig.pointers[0], &HERE).unwrap());
+    slow.wait_for_a_held_read();
+    rig.cache.set_devices(Vec::new(), 0, &rig.tunables, &host);
+    slow.hold_reads(false);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while Arc::strong_count(&disk) > 1 {
+        assert!(std::time::Instant::now() < until, "the device is not let go of");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(rig.cache.second_stats().hdr_size, 0);
+}
+
+/// Each read that came back wrong had come back: so a device that gave nothing but garbage was asked for ever.
+#[test]
+fn a_device_that_gives_garbage_is_given_up() {
+    let rig = Rig::new();
+    rig.read_all();
+    for _ in 0..6 {
+        rig.disk.write_at(&vec![0xee; 24 << 20], rig.header().area.start).unwrap();
+        rig.read_all();
+    }
+    let (stats, status) = (rig.cache.second_stats(), rig.cache.device_statuses().pop().unwrap());
+    assert_eq!(status.status.state, crate::vdev::VdevState::Faulted, "{stats:?}");
+    assert!(stats.io_error == 0 && status.status.checksum_errors >= 64, "{stats:?}");
+}
+
+/// The device has a block of before, and at its place in the pool is another of the same group, without a checksum: the one of before was given to readers.
+#[test]
+fn a_block_without_a_checksum_comes_from_the_pool() {
+    let mut rig = Rig::new();
+    rig.read_all();
+    rig.again(11);
+    assert!(rig.cache.second_stats().rebuild_bufs >= 40, "{:?}", rig.cache.second_stats());
+    for (number, pointer) in (0..).zip(&rig.pointers) {
+        let mut data = data_pointer(pointer);
+        data.checksum_algorithm = ChecksumAlgorithm::Off;
+        (data.compression, data.logical_size) = (Compression::Off, data.physical_size);
+        let other = noise(1000 + number, data.physical_size as usize);
+        rig.mirrors[0].sides[0].write_at(&other, data.dvas()[0].offset).unwrap();
+        assert_eq!(*rig.cache.read(&data.encode(), &HERE).unwrap(), other, "block {number}");
+    }
+}
+
 #[test]
 fn garbage_on_a_device_ends_the_chain() {
     let mut rig = Rig::new();
