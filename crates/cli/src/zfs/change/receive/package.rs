@@ -268,6 +268,7 @@ impl Run<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ondisk::nvlist::NvString;
     use crate::session::{Control, History, Session};
     use crate::zfs::change::receive::{Flags, Input};
     use tarnfs::control::{DatasetEntry, DatasetKind, Datasets, Failure, FailureKind, PropertyValue, Reply, Request, Source};

@@ -42,8 +42,9 @@ impl Mounter for Listener {
         vec![Mount { dataset: "tank/a".into(), mountpoint: "/nowhere".into() }]
     }
 
-    fn refresh(&mut self, _: &Arc<Pool>) {
+    fn refresh(&mut self, _: &Arc<Pool>) -> Vec<(String, Failure)> {
         self.0.lock().push("properties are others".into());
+        Vec::new()
     }
 }
 
