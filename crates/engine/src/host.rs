@@ -162,9 +162,12 @@ impl RealHost {
 #[allow(clippy::disallowed_methods)] // this is the one place where they are called
 impl Host for RealHost {
     fn now_ns(&self) -> u64 {
-        use std::time::Instant;
-        static START: OnceLock<Instant> = OnceLock::new();
-        START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+        use rustix::time::{ClockId, clock_gettime};
+        // While the machine sleeps this one goes on: another host may take a pool meanwhile.
+        let now = clock_gettime(ClockId::Boottime);
+        let now = u64::try_from(now.tv_sec).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0));
+        static START: OnceLock<u64> = OnceLock::new();
+        now.saturating_sub(*START.get_or_init(|| now))
     }
 
     fn wall_clock(&self) -> (u64, u32) {

@@ -20,7 +20,8 @@ pub struct Presence {
 impl Presence {
     /// Calls `act`, during which the set stays; not if it is gone.
     pub fn while_there(&self, act: &mut dyn FnMut()) {
-        let is_gone = self.is_gone.read();
+        // Beside the last owner who waits, too: one of two jobs may have what the other waits for.
+        let is_gone = self.is_gone.read_recursive();
         if !*is_gone {
             act();
         }

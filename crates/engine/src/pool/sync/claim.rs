@@ -12,6 +12,7 @@
 //! # Locks
 //! `Standing::state`, and nothing below it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use crate::pool::open::import::Candidate;
 use crate::vdev::label::{flush_disk, write_heartbeat};
 use crate::{bail, error};
 
+/// From so many numbers hosts draw theirs, at least.
+const NUMBERS_MIN: u16 = 1024;
 /// How often a claim is written and looked for.
 #[doc(alias = "MMP_IMPORT_VERIFY_ITERS")]
 const CLAIM_ROUNDS: u32 = 10;
@@ -109,7 +112,7 @@ impl Writing {
     /// What is above this number can be told from what was there before; and two hosts have enough of them.
     fn base(&self) -> u16 {
         let sequence = self.first.multihost.and_then(|multihost| multihost.sequence());
-        sequence.filter(|sequence| *sequence < u16::MAX / 2).unwrap_or(0)
+        sequence.filter(|sequence| *sequence < u16::MAX - NUMBERS_MIN).unwrap_or(0)
     }
 
     fn numbered(&self, sequence: u16) -> Uberblock {
@@ -119,9 +122,26 @@ impl Writing {
     }
 
     fn write(&self, uberblock: &Uberblock) -> Result<()> {
+        self.write_each(&mut HashSet::new(), || uberblock.clone(), || ())
+    }
+
+    /// Writes what is `next` to each device, and says of each when that is done. Those of `slow` are left out where others can be written; those that take
+    /// longer than the interval join them: a disk that dies is not to keep the claim from the others.
+    fn write_each(&self, slow: &mut HashSet<usize>, mut next: impl FnMut() -> Uberblock, done: impl Fn()) -> Result<()> {
         let mut result = Err(error!(NoDevice, "pool {}: no device can be written", self.candidate.config.name));
-        for device in &self.candidate.devices {
-            let written = write_heartbeat(&*device.disk, device_ashift(device), uberblock, None).and_then(|()| flush_disk(&*device.disk));
+        let (last, first): (Vec<usize>, Vec<usize>) = (0..self.candidate.devices.len()).partition(|index| slow.contains(index));
+        for index in first.into_iter().chain(last) {
+            if slow.contains(&index) && result.is_ok() {
+                break;
+            }
+            let (device, began) = (&self.candidate.devices[index], self.standing.host.now_ns());
+            let written = write_heartbeat(&*device.disk, device_ashift(device), &next(), None).and_then(|()| flush_disk(&*device.disk));
+            if u128::from(self.standing.host.now_ns().saturating_sub(began)) > self.interval.as_nanos() {
+                slow.insert(index);
+            }
+            if written.is_ok() {
+                done();
+            }
             if written.is_ok() || result.is_err() {
                 result = written;
             }
@@ -131,27 +151,31 @@ impl Writing {
 
     /// Writes random numbers until it is clear that nobody else does. What another host has written meanwhile stays.
     fn win(&self) -> Result<()> {
-        let (base, host) = (self.base(), &self.standing.host);
+        let (base, host, mut slow) = (self.base(), &self.standing.host, HashSet::new());
         for _ in 0..CLAIM_ROUNDS {
             let mine = self.numbered(base + 1 + (host.random() % u64::from(u16::MAX - base)) as u16);
-            self.write(&mine)?;
-            self.standing.note_written();
+            self.write_each(&mut slow, || mine.clone(), || ())?;
             host.sleep(self.interval);
             if newest(&self.candidate).as_ref() != Some(&mine) {
                 return Err(in_use(&self.candidate));
             }
         }
+        // However long that took: nobody else has written meanwhile.
+        self.standing.state.lock().last_ns = host.now_ns();
         Ok(())
     }
 
     /// Counts up until the claim is over. If it is given up, the number is again what it was, so that a host that tries again sees nothing new.
     fn hold(&self) {
-        let mut sequence = self.base();
+        let (mut sequence, mut slow) = (self.base(), HashSet::new());
         while self.standing.wait(self.interval) {
-            sequence = sequence.checked_add(1).unwrap_or(1);
-            match self.write(&self.numbered(sequence)) {
-                Ok(()) => self.standing.note_written(),
-                Err(error) => tracing::warn!("pool {}: its claim cannot be written: {error}", self.candidate.config.name),
+            // Each device gets a number of its own: there may be many.
+            let next = || {
+                sequence = sequence.checked_add(1).unwrap_or(1);
+                self.numbered(sequence)
+            };
+            if let Err(error) = self.write_each(&mut slow, next, || self.standing.note_written()) {
+                tracing::warn!("pool {}: its claim cannot be written: {error}", self.candidate.config.name);
             }
         }
         let is_given_up = {

@@ -60,6 +60,8 @@ struct HeartbeatState {
     next_leaf: usize,
     /// The guids of devices that a heartbeat is being written to.
     under_way: Vec<u64>,
+    /// Of those that are being flushed for one.
+    flushing: Vec<u64>,
 }
 
 /// What a pool knows of its heartbeats.
@@ -257,22 +259,41 @@ impl Beat {
     fn write(&self) {
         let host = &self.writer.layers.context.host;
         let label = (host.random() % LABELS as u64) as usize;
-        let is_written = self.leaf.disk().is_some_and(|disk| {
-            let written = write_heartbeat(&*disk, self.ashift, &self.uberblock, Some(label));
-            // The leaf's own: what fails may have lost more than the heartbeat.
-            written.and_then(|()| self.leaf.flush()).is_ok()
-        });
+        let is_written = self.leaf.disk().is_some_and(|disk| write_heartbeat(&*disk, self.ashift, &self.uberblock, Some(label)).is_ok());
         let now = host.now_ns();
+        self.end();
         // What took too long shows nothing any more.
         if self.writer.check_may_write(now).is_ok() && is_written {
             self.writer.heartbeat.note_written(now, self.delay_min_ns, false);
+            self.flush();
         }
+    }
+
+    /// Others see what is written before it is durable. A flush may take long, and hold up the next heartbeats of no device.
+    fn flush(&self) {
+        let (heartbeat, guid) = (&self.writer.heartbeat, self.leaf.guid());
+        let begins = {
+            let flushing = &mut heartbeat.state.lock().flushing;
+            let begins = !flushing.contains(&guid);
+            flushing.extend(begins.then_some(guid));
+            begins
+        };
+        if begins {
+            // The leaf's own: what fails may have lost more than the heartbeat, and the leaf knows it then.
+            let _ = self.leaf.flush();
+            heartbeat.state.lock().flushing.retain(|other| *other != guid);
+        }
+    }
+
+    /// The next heartbeat may be written to the device.
+    fn end(&self) {
+        self.writer.heartbeat.state.lock().under_way.retain(|guid| *guid != self.leaf.guid());
     }
 }
 
 impl Drop for Beat {
     fn drop(&mut self) {
-        self.writer.heartbeat.state.lock().under_way.retain(|guid| *guid != self.leaf.guid());
+        self.end();
     }
 }
 
