@@ -190,6 +190,8 @@ fn a_scan_forgets_a_destroyed_dataset() {
     let mos = rig.dsl().meta.mos.clone();
     let mut expected = words(queue);
     expected[19..23].copy_from_slice(&[u64::MAX, 0, 0, 0]);
+    // It is not to be visited again.
+    expected[23] &= !1;
     assert_eq!(mos.zap_get(1, "scan").unwrap().unwrap().to_u64s(), expected);
     let left: Vec<_> = mos.zap_entries(queue).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(left, [number_key(b)]);

@@ -70,6 +70,7 @@ pub(super) fn begin(writer: &GroupWriter, after: u64, before: u64, tx: &SyncTx<'
     record.start_time = layers.context.host.wall_clock().0;
     record.to_examine = allocated(layers);
     store(layers, &record, tx)?;
+    layers.shared.iter().for_each(|shared| shared.begin_scan());
     layers.vdevs.leaves().iter().for_each(|leaf| leaf.stats.scan_processed.store(0, Ordering::Relaxed));
     layers.mos().zap_remove(key::DIRECTORY, key::ERROR_SCRUB, tx)?;
     writer.scans().set_error_scrub(None);

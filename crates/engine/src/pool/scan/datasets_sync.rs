@@ -140,7 +140,8 @@ impl<'a, 'c> Datasets<'a, 'c> {
         let Some(phys) = self.record_of(dataset)? else { return Ok(true) };
         self.collector.enter_dataset();
         let record = &self.collector.record;
-        if record.function == ScanFunction::Scrub && record.dataset_min_txg >= record.max_txg {
+        let has_only_its_own = || record.function == ScanFunction::Scrub || self.layers.shared.as_ref().is_none_or(|shared| !shared.may_be_cloned_amid_scan());
+        if record.dataset_min_txg >= record.max_txg && has_only_its_own() {
             // All that it and its successors have is too young; but for what was cloned, which may be all that leads to what a device has missed.
             return Ok(true);
         }

@@ -23,6 +23,7 @@ mod ddt;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ondisk::blkptr::{BlkPtr, BlockPointer};
 use parking_lot::Mutex;
@@ -67,6 +68,8 @@ pub struct SharedBlocks {
     dedup: Mutex<DedupTables>,
     clones: Mutex<CloneTable>,
     cloned: Mutex<Cloned>,
+    /// Something may have been cloned since the scan began that goes on.
+    cloned_amid_scan: AtomicBool,
 }
 
 /// Datasets that got pointers to blocks on disk, with the oldest and the newest group in which such a block was written.
@@ -82,6 +85,8 @@ impl SharedBlocks {
             dedup: Mutex::new(DedupTables::open(&meta.mos)?),
             clones: Mutex::new(CloneTable::open(&meta.mos)?),
             cloned: Mutex::default(),
+            // A scan may go on that began before.
+            cloned_amid_scan: AtomicBool::new(true),
             meta: meta.clone(),
             vdevs: vdevs.clone(),
         }))
@@ -106,6 +111,16 @@ impl SharedBlocks {
     /// What cloning does for the pool.
     pub fn clone_space(&self) -> CloneSpace {
         self.clones.lock().space()
+    }
+
+    /// A scan begins.
+    pub(in crate::pool) fn begin_scan(&self) {
+        self.cloned_amid_scan.store(false, Relaxed);
+    }
+
+    /// May a dataset have got blocks, since the scan began that goes on, that are older than that?
+    pub(in crate::pool) fn may_be_cloned_amid_scan(&self) -> bool {
+        self.cloned_amid_scan.load(Relaxed)
     }
 
     /// What was cloned since this was last asked.
@@ -141,6 +156,7 @@ impl BlockTables for SharedBlocks {
 
     fn add_reference(&self, bp: &BlkPtr, dataset: u64) -> Result<()> {
         let (meta, birth) = (&self.meta, bp.physical_birth());
+        self.cloned_amid_scan.store(true, Relaxed);
         self.cloned.lock().entry(dataset).and_modify(|(oldest, newest)| (*oldest, *newest) = (birth.min(*oldest), birth.max(*newest))).or_insert((birth, birth));
         // A block that the deduplication table knows is counted there.
         if bp.is_dedup() && self.dedup.lock().add(&meta.mos, bp)? {
