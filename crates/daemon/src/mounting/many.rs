@@ -113,7 +113,8 @@ impl FuseMounter {
 
 /// The place that this one lies in and where a mount has failed.
 fn failed_above<'a>(failed: &BTreeSet<PathBuf>, place: &'a Path) -> Option<&'a Path> {
-    place.ancestors().skip(1).find(|above| failed.contains(*above))
+    // All places lie in `/`, and what lies there is mounted already.
+    place.ancestors().skip(1).filter(|above| above.parent().is_some()).find(|above| failed.contains(*above))
 }
 
 /// What is mounted there later would hide it.

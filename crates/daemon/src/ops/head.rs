@@ -252,8 +252,10 @@ impl Ops {
         ended.into_iter().for_each(MountUse::leave);
         self.head.close_unopened();
         self.head.current.store(None);
-        let reopening = Reopening { ops: self, opener: Some(opener) };
+        let mut reopening = Reopening { ops: self, opener: Some(opener), frees: false };
         let changed = change();
+        // What a snapshot or a stream brings is left as it is until the next mount: the next stream is for that.
+        reopening.frees = changed.is_err();
         let opened = reopening.now();
         drop(closed);
         self.contents_replaced();
@@ -293,6 +295,8 @@ impl Ops {
 struct Reopening<'o> {
     ops: &'o Ops,
     opener: Option<Opener>,
+    /// Files left behind are freed.
+    frees: bool,
 }
 
 impl Reopening<'_> {
@@ -305,7 +309,7 @@ impl Reopening<'_> {
         match opener() {
             Ok((filesystem, frees_left_behind)) => {
                 self.ops.go_on_in(filesystem);
-                if frees_left_behind {
+                if frees_left_behind && self.frees {
                     self.ops.free_left_behind();
                 }
             }

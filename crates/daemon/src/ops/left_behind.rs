@@ -23,6 +23,8 @@ impl LeftBehind {
     /// Starts, if something was left.
     pub(super) fn start(filesystem: &Arc<FileSystem>) -> Option<LeftBehind> {
         let name = filesystem.objset().name();
+        // What a program still has open is freed when that closes it. Asked first: what is closed meanwhile may be another file a moment later.
+        let known: BTreeSet<InodeNumber> = filesystem.known_inodes().into_iter().collect();
         let mut objects = match filesystem.left_behind() {
             Ok(objects) if objects.is_empty() => return None,
             Ok(objects) => objects,
@@ -31,8 +33,6 @@ impl LeftBehind {
                 return None;
             }
         };
-        // What a program still has open is freed when that closes it.
-        let known: BTreeSet<InodeNumber> = filesystem.known_inodes().into_iter().collect();
         objects.retain(|object| !known.contains(object));
         if objects.is_empty() {
             return None;

@@ -12,7 +12,7 @@ use super::Run;
 use super::local::{Local, Locals, Place};
 use super::package::Known;
 use super::replicate::Pass;
-use crate::session::say;
+use crate::session::{complain, say};
 
 impl Run<'_, '_> {
     /// The snapshots of a dataset get the names that they have at the sender's.
@@ -119,7 +119,14 @@ impl Run<'_, '_> {
         }
         let force = self.flags.force_unmount;
         let rename = DatasetRename { from: from.to_owned(), to: to.to_owned(), parents: false, recursive: false, no_remount: false, force };
-        let renamed = self.session.perform(Request::DatasetRename(rename));
+        let renamed = match self.session.perform(Request::DatasetRename(rename)) {
+            // It has its new name; why it is not mounted is said, and the mounts come at the end.
+            Err(failure) if failure.kind == FailureKind::MountFailed => {
+                complain!(self.session, "{failure}");
+                Ok(())
+            }
+            renamed => renamed,
+        };
         if self.flags.verbose {
             say!(self.session, "{}", if renamed.is_ok() { "success" } else { "failed" });
         }

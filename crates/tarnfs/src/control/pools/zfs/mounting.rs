@@ -291,7 +291,7 @@ impl Pools {
             for dataset in self.tree_below(name).unwrap_or_default() {
                 let has_failed = left.iter().any(|other| other.dataset == dataset);
                 if !has_failed && (dataset == name || self.inherits_place(&dataset, name).is_ok_and(|inherits| inherits)) {
-                    left.extend(self.mount_again(&dataset, false));
+                    self.mount_if_due(&dataset);
                 }
             }
         }
