@@ -238,8 +238,10 @@ impl GroupWriter {
         let seconds = silence / 1_000_000_000;
         let failure = error!(Suspended, "no multihost heartbeat could be written for {seconds} s: another host may take the pool");
         tracing::error!("pool {}: suspended: {failure}", self.configuration.name());
-        groups.fail(failure.clone());
+        // In this order: whoever hears of it finds that nothing is written, and whoever waited finds why.
         self.layers.vdevs.gate().end();
+        groups.fail(failure.clone());
+        self.layers.vdevs.gate().give_up();
         // What is free here may not be free any more.
         self.works.end_all();
         Err(failure)

@@ -120,10 +120,9 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Another host may have the pool: those who wait fail, and nothing is written any more, whatever the devices would take.
+    /// Another host may have the pool: nothing is written any more, whatever the devices would take.
     pub fn end(&self) {
         self.is_ended.store(true, Ordering::Release);
-        self.give_up();
     }
 
     /// May nothing be written any more ([`Gate::end`])?
