@@ -36,6 +36,10 @@ pub use stand::{simulated, simulated_anyway};
 /// The names that [`prepare`] knows.
 pub const NAMES: [&str; 8] = ["tarn", "tarn-embedded", "fuse-ceiling", "ext4", "xfs", "btrfs", "zfs-fuse", "zfs"];
 
+/// What a ZFS's file system is made with unless the user says otherwise. None of the kernel's file systems compresses, nor does zfs-fuse by
+/// itself; what some workloads write compresses well, and a file system that writes less would be measured at less work.
+const ORDINARY: [&str; 2] = ["atime=off", "compression=off"];
+
 /// What all comparators of a run are made with.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -51,7 +55,7 @@ pub struct Setup {
     pub model: Option<Model>,
     /// What the file system is called in tables, if not by its name: there may be several of a kind.
     pub label: Option<String>,
-    /// Properties of the ZFSes' file system, as `recordsize=8k`, beside `atime=off`.
+    /// Properties of the ZFSes' file system, as `recordsize=8k`, beside and before those of [`ORDINARY`].
     pub properties: Vec<String>,
     /// Set for the `tarn` program.
     pub environment: Vec<(String, String)>,
@@ -82,14 +86,26 @@ impl Setup {
         self.label.clone().unwrap_or_else(|| name.to_owned())
     }
 
+    /// The properties of a ZFS's file system: the user's, and the ordinary ones that the user did not name.
+    fn all_properties(&self) -> Vec<&str> {
+        let named = |property: &str| match property.split('=').next().unwrap_or_default() {
+            // One property with two names.
+            "compress" => "compression".to_owned(),
+            name => name.to_owned(),
+        };
+        let is_given = |ordinary: &str| self.properties.iter().any(|given| named(given) == named(ordinary));
+        let ordinary = ORDINARY.into_iter().filter(|ordinary| !is_given(ordinary));
+        ordinary.chain(self.properties.iter().map(String::as_str)).collect()
+    }
+
     /// The words that give a ZFS's file system its properties when its pool is made.
     fn property_words(&self) -> Vec<String> {
-        ["atime=off"].into_iter().chain(self.properties.iter().map(String::as_str)).flat_map(|one| ["-O".to_owned(), one.to_owned()]).collect()
+        self.all_properties().into_iter().flat_map(|one| ["-O".to_owned(), one.to_owned()]).collect()
     }
 
     /// The same for people.
     fn properties_in_words(&self) -> String {
-        ["atime=off"].into_iter().chain(self.properties.iter().map(String::as_str)).collect::<Vec<_>>().join(", ")
+        self.all_properties().join(", ")
     }
 }
 
@@ -193,4 +209,22 @@ fn unmount(directory: &Path) -> Result<()> {
         std::thread::sleep(Duration::from_millis(100));
     }
     Err(last.unwrap_or_else(|| anyhow::anyhow!("{} stays mounted", directory.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TarnFS alone compressed, and wrote a part of what the others wrote.
+    #[test]
+    fn no_zfs_compresses_unless_the_user_says_so() {
+        let with = |properties: &[&str]| {
+            let properties = properties.iter().map(|one| (*one).to_owned()).collect();
+            Setup { properties, ..Setup::new(PathBuf::from("/"), 1 << 30, PathBuf::from("tarn")) }
+        };
+        assert_eq!(with(&[]).property_words(), ["-O", "atime=off", "-O", "compression=off"]);
+        assert_eq!(with(&["recordsize=8k"]).properties_in_words(), "atime=off, compression=off, recordsize=8k");
+        assert_eq!(with(&["compression=lz4", "atime=on"]).properties_in_words(), "compression=lz4, atime=on");
+        assert_eq!(with(&["compress=on"]).properties_in_words(), "atime=off, compress=on");
+    }
 }
