@@ -1,4 +1,4 @@
-//! The kernel's own file systems, on loop devices over preallocated files.
+//! The kernel's own file systems, on loop devices over written files.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! zfs-fuse, the other ZFS in user space: its daemon, started by us, and a pool on a preallocated file.
+//! zfs-fuse, the other ZFS in user space: its daemon, started by us, and a pool on a written file.
 //!
 //! Its socket has a fixed place, so there can be one daemon on a machine; one that runs already is left alone, and the pools of a
 //! run share one.
