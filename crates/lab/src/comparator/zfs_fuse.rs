@@ -118,6 +118,7 @@ pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let target = Prepared::new(setup.label("zfs-fuse"), description, mounted, move || pool.drop_caches(), undo)
         .watched_by(move || ForeignPool::iostat(&name))
         .served_by(move || Some(process))
+        .on_files(&stand.files)
         .on_devices(stand.devices)
         .fact("version", version_of("dpkg-query", &["--show", "zfs-fuse"]))
         .fact("format options", words);
