@@ -140,6 +140,8 @@ pub struct Prepared {
     process: Box<dyn Fn() -> Option<u32>>,
     pool_statistics: Option<Box<dyn Fn() -> Command>>,
     devices: Vec<PathBuf>,
+    /// The file that holds it, if there is one.
+    file: Option<PathBuf>,
     facts: Vec<(String, String)>,
     // Taken down when this goes away.
     _undo: crate::undo::Undo,
@@ -163,6 +165,7 @@ impl Prepared {
             process: Box::new(|| None),
             pool_statistics: None,
             devices: Vec::new(),
+            file: None,
             facts: Vec::new(),
             _undo: undo,
         }
@@ -181,6 +184,11 @@ impl Prepared {
     /// It has these block devices for itself.
     pub fn on_devices(self, devices: Vec<PathBuf>) -> Prepared {
         Prepared { devices, ..self }
+    }
+
+    /// It lies in these files, which lie on one disk.
+    pub fn on_files(self, files: &[PathBuf]) -> Prepared {
+        Prepared { file: files.first().cloned(), ..self }
     }
 
     /// Something to be recorded with the figures.
@@ -225,6 +233,11 @@ impl Target for Prepared {
         &self.devices
     }
 
+    /// A mount that a process serves has a device number of its own, below which nothing is written.
+    fn beneath(&self) -> &Path {
+        self.file.as_deref().unwrap_or(&self.directory)
+    }
+
     fn facts(&self) -> &[(String, String)] {
         &self.facts
     }
@@ -233,6 +246,14 @@ impl Target for Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The disk below a pool was taken for that of its mount, which was idle.
+    #[test]
+    fn what_a_file_system_in_files_lies_on_is_their_disk() {
+        let prepared = Prepared::new("there", "", PathBuf::from("/mounted"), || Ok(()), crate::undo::Undo::new());
+        assert_eq!(prepared.beneath(), Path::new("/mounted"));
+        assert_eq!(prepared.on_files(&[PathBuf::from("/disk/image"), PathBuf::from("/disk/image1")]).beneath(), Path::new("/disk/image"));
+    }
 
     /// What lies below a mount point is not what was to be measured.
     #[test]

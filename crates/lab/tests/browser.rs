@@ -55,7 +55,7 @@ fn record() -> Record {
     record.systems = names
         .map(|name| System {
             name: name.into(),
-            description: format!("{name} on a loop device over a preallocated file of 1536 MB, noatime"),
+            description: format!("{name} on a loop device over a written file of 1536 MB, noatime"),
             facts: vec![("format options".into(), "-q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0".into())],
         })
         .to_vec();

@@ -12,7 +12,7 @@ pub use pool::{CreateOptions, ImportOptions, Pool, VdevPaths, find_pools};
 pub use rewind::{Rewind, Rewound};
 pub use rolling_back::RollingBack;
 pub use engine::dmu::Direct;
-pub use engine::dsl::PropertyChange;
+pub use engine::dsl::{PropertyChange, PropertyValue};
 pub use engine::error::{Error, ErrorKind};
 pub use engine::host::set_cpu_claim;
 pub use engine::vdev::Bias;

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, anyhow, ensure};
 use parking_lot::RwLock;
 use tarnfs::{
-    AccessTime, CreateOptions, Credentials, FileKind, FileSystem, ImportOptions, InodeNumber, Pool, VdevPaths, WriteMode,
+    AccessTime, CreateOptions, Credentials, FileKind, FileSystem, ImportOptions, InodeNumber, Pool, PropertyChange, PropertyValue,
+    VdevPaths, WriteMode,
 };
 
 use super::{Attempt, Setup, Stand, folder};
@@ -21,6 +22,8 @@ use crate::target::{self, Target};
 use crate::undo::Undo;
 
 const POOL: &str = "fsperf-embedded";
+/// The number of `compression=off`.
+const COMPRESSION_OFF: u64 = 2;
 
 struct Opened {
     pool: Arc<Pool>,
@@ -61,6 +64,14 @@ fn open(pool: Arc<Pool>) -> Result<Opened> {
     Ok(Opened { pool, files })
 }
 
+/// A pool on these, with the properties that every ZFS gets ([`super::ORDINARY`]; `atime` is an option of the mount here).
+fn make_pool(paths: &[PathBuf]) -> Result<Arc<Pool>> {
+    let vdevs: Vec<VdevPaths> = paths.iter().map(|path| VdevPaths { paths: vec![path.clone()], ..VdevPaths::default() }).collect();
+    let uncompressed = PropertyChange::Set(PropertyValue::Number(COMPRESSION_OFF));
+    let options = CreateOptions { properties: vec![("compression".to_owned(), uncompressed)], ..CreateOptions::default() };
+    Pool::create(POOL, &vdevs, options).map_err(plain)
+}
+
 pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     if !setup.properties.is_empty() {
         return Ok(Attempt::Skipped("tarn-embedded: it has no zpool command to take properties".to_owned()));
@@ -68,10 +79,8 @@ pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let mut undo = Undo::new();
     let folder = folder(setup, "tarn-embedded", &mut undo)?;
     let Stand { paths: files, words, .. } = setup.stand(&folder, &mut undo)?;
-    let vdevs: Vec<VdevPaths> = files.iter().map(|file| VdevPaths { paths: vec![file.clone()], ..VdevPaths::default() }).collect();
-    let pool = Pool::create(POOL, &vdevs, CreateOptions::default()).map_err(plain)?;
-    let library = Library { opened: RwLock::new(Some(open(pool)?)) };
-    let description = format!("the TarnFS library {} without a mount, {words}, atime=off", env!("CARGO_PKG_VERSION"));
+    let library = Library { opened: RwLock::new(Some(open(make_pool(&files)?)?)) };
+    let description = format!("the TarnFS library {} without a mount, {words}, {}", env!("CARGO_PKG_VERSION"), setup.properties_in_words());
     Ok(Attempt::Ready(Box::new(Embedded { name: setup.label("tarn-embedded"), files, description, library, _undo: undo })))
 }
 
@@ -258,5 +267,26 @@ impl Handle for OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.files.forget(self.inode, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_not_compressed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let image = scratch.path().join("image");
+        std::fs::File::create_new(&image).unwrap().set_len(256 << 20).unwrap();
+        let library = Library { opened: RwLock::new(Some(open(make_pool(&[image]).unwrap()).unwrap())) };
+        library.open(Path::new("/file"), Open::Create).unwrap().write(&[b'a'; 1 << 20]).unwrap();
+        let Some(Opened { pool, files }) = library.opened.into_inner() else { panic!("it has a pool") };
+        pool.sync().unwrap();
+        let stat = files.lookup(files.root(), b"file").unwrap();
+        assert!(stat.allocated >= 1 << 20, "{} bytes", stat.allocated);
+        files.forget(stat.inode, 1);
+        drop(files);
+        pool.destroy().unwrap();
     }
 }

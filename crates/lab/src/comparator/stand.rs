@@ -1,4 +1,4 @@
-//! The storage below a file system: preallocated files, loop devices over them, simulated disks below these.
+//! The storage below a file system: written files, loop devices over them, simulated disks below these.
 //!
 //! # Theory
 //!
@@ -35,10 +35,10 @@ impl Setup {
         let megabytes = (self.image_bytes / self.disks as u64) >> 20;
         let file = self.model.as_ref().map_or("file".to_owned(), |model| format!("simulated disk ({})", model.name));
         match (self.disks, block_devices) {
-            (1, false) => format!("on a preallocated file of {megabytes} MB"),
-            (1, true) => format!("on a loop device over a preallocated {file} of {megabytes} MB"),
-            (disks, false) => format!("on {disks} preallocated files of {megabytes} MB each"),
-            (disks, true) => format!("on {disks} loop devices, each over a preallocated {file} of {megabytes} MB"),
+            (1, false) => format!("on a written file of {megabytes} MB"),
+            (1, true) => format!("on a loop device over a written {file} of {megabytes} MB"),
+            (disks, false) => format!("on {disks} written files of {megabytes} MB each"),
+            (disks, true) => format!("on {disks} loop devices, each over a written {file} of {megabytes} MB"),
         }
     }
 

@@ -222,6 +222,7 @@ pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let mounted = folder.join("mounted");
     fs::create_dir(&mounted)?;
     let stand = setup.stand(&folder, &mut undo)?;
+    let images = stand.files;
     let words: Vec<String> = ["-f".to_owned()].into_iter().chain(setup.property_words()).collect();
     let pool = Pool::create(Layout {
         program: setup.tarn.clone(),
@@ -250,6 +251,7 @@ pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
         .served_by(process)
         .watched_by(iostat)
         .on_devices(stand.devices)
+        .on_files(&images)
         .fact("version", version_of(&setup.tarn.to_string_lossy(), &["--version"]))
         .fact("format options", words.join(" "));
     Ok(Attempt::Ready(Box::new(target)))

@@ -1,4 +1,4 @@
-//! zfs-fuse, the other ZFS in user space: its daemon, started by us, and a pool on a preallocated file.
+//! zfs-fuse, the other ZFS in user space: its daemon, started by us, and a pool on a written file.
 //!
 //! Its socket has a fixed place, so there can be one daemon on a machine; one that runs already is left alone, and the pools of a
 //! run share one.
@@ -118,6 +118,7 @@ pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let target = Prepared::new(setup.label("zfs-fuse"), description, mounted, move || pool.drop_caches(), undo)
         .watched_by(move || ForeignPool::iostat(&name))
         .served_by(move || Some(process))
+        .on_files(&stand.files)
         .on_devices(stand.devices)
         .fact("version", version_of("dpkg-query", &["--show", "zfs-fuse"]))
         .fact("format options", words);

@@ -30,6 +30,7 @@ pub(super) fn prepare(setup: &Setup) -> Result<Attempt> {
     let (mounted, name, words) = (pool.mounted().to_owned(), pool.name().to_owned(), pool.words());
     let target = Prepared::new(setup.label("zfs"), description, mounted, move || pool.drop_caches(), undo)
         .watched_by(move || ForeignPool::iostat(&name))
+        .on_files(&stand.files)
         .on_devices(stand.devices)
         .fact("version", version.trim())
         .fact("format options", words);
