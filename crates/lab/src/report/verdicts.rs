@@ -17,7 +17,7 @@ use crate::comparator::ceiling;
 use crate::record::Record;
 use crate::statistics::{self, Comparison, FEWEST, Verdict};
 use crate::workload::rounds::{Column, Outcome, Sample};
-use crate::workload::{Better, latency};
+use crate::workload::{Better, latency, mail};
 
 /// The comparisons of a page.
 pub struct Verdicts<'a> {
@@ -51,9 +51,9 @@ pub(super) fn judged(pairs: &[(&Sample, &Sample)]) -> Vec<Comparison> {
     statistics::judge(&pairs.iter().map(|(first, other)| samples(first, other)).collect::<Vec<_>>())
 }
 
-/// Is it among what is compared?
+/// Is it among what is compared? Not what only says how the work was done.
 pub(super) fn is_compared(sample: &Sample) -> bool {
-    sample.percentile.as_ref().is_none_or(|percentile| percentile.name == latency::COMPARED)
+    sample.name != mail::LOOKS && sample.percentile.as_ref().is_none_or(|percentile| percentile.name == latency::COMPARED)
 }
 
 impl<'a> Verdicts<'a> {

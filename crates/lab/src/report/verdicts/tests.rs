@@ -329,3 +329,16 @@ fn a_figure_without_all_rounds_has_no_verdict() {
     record.workloads[1].columns[2].samples[0].values.clear();
     assert_eq!(words(&record), (None, First::TooFewRounds));
 }
+
+/// How often a mailbox was looked into is a setting, and whoever keeps it is no better for that.
+#[test]
+fn what_says_how_the_work_was_done_is_not_judged() {
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let mut record = page(&mut random, 7, |_| Noise::Even(0.01), |_, system| 1.0 + system as f64);
+    for column in &mut record.workloads[1].columns {
+        column.samples[0].name = mail::LOOKS.into();
+    }
+    let verdicts = Verdicts::of(&record);
+    assert_eq!(verdicts.between(&record.workloads[1], mail::LOOKS, "tarn", "ext4"), None);
+    assert!(verdicts.between(&record.workloads[2], "figure", "tarn", "ext4").is_some());
+}
