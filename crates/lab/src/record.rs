@@ -39,6 +39,13 @@ pub struct System {
     pub facts: Vec<(String, String)>,
 }
 
+impl System {
+    fn facts_in_words(&self) -> String {
+        let words: Vec<String> = self.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        if words.is_empty() { "nothing is known of it".to_owned() } else { words.join(", ") }
+    }
+}
+
 /// Something that was asked for and not done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
@@ -173,6 +180,17 @@ impl Record {
                 other.machine_words()
             );
         }
+        for system in &other.systems {
+            let Some(seen) = self.systems.iter().find(|seen| seen.name == system.name) else { continue };
+            if seen.facts != system.facts {
+                bail!(
+                    "{} is not the same in both runs: {} and {}; fsperf compare puts them side by side",
+                    system.name,
+                    seen.facts_in_words(),
+                    system.facts_in_words()
+                );
+            }
+        }
         for outcome in other.workloads {
             if self.workload(&outcome.workload).is_some() {
                 bail!("{} was run twice; fsperf compare puts two runs side by side", outcome.workload);
@@ -242,6 +260,13 @@ mod tests {
         other.machine.memory_bytes = one.machine.memory_bytes;
         one.add(other.clone()).unwrap();
         assert_eq!(one.left_out, [left("zfs"), left("xfs")]);
+        // Two builds under one name would stand in one column.
+        let tarn = |hash: &str| System { name: "tarn".into(), description: String::new(), facts: vec![("sha256".into(), hash.into())] };
+        (one.systems, other.systems) = (vec![tarn("12ab")], vec![tarn("34cd")]);
+        let refused = one.clone().add(other.clone()).unwrap_err().to_string();
+        assert!(refused.starts_with("tarn is not the same in both runs: sha256 12ab and sha256 34cd; "), "{refused}");
+        other.systems = vec![tarn("12ab")];
+        one.add(other.clone()).unwrap();
         other.machine.processors += 1;
         assert!(one.add(other).unwrap_err().to_string().starts_with("runs of two machines"));
     }

@@ -24,7 +24,7 @@ pub struct Cost {
     pub machine_seconds: f64,
     /// Of the file system's own processes.
     pub process_seconds: Option<f64>,
-    /// The most memory that these ever held, since they began.
+    /// The most memory that these held at once between the beginning and the end. Nothing where that is not known, or the process is fsperf's own.
     pub process_peak_bytes: Option<u64>,
     /// What these gave to the devices below.
     pub written_bytes: Option<u64>,
@@ -42,6 +42,8 @@ struct Reading {
 /// Reads the counters at both ends of a round.
 pub struct Meter {
     begin: Reading,
+    /// The process whose mark of the most memory was set back.
+    peak_of: Option<u32>,
 }
 
 /// Busy ticks in the first line of `/proc/stat`: all but idle and waiting for I/O.
@@ -72,6 +74,12 @@ fn device_written_bytes(device: &Path) -> Option<u64> {
     stat.split_whitespace().nth(6)?.parse::<u64>().ok().map(|sectors| sectors * 512)
 }
 
+/// Sets the kernel's mark of the most memory that the process ever held to what it holds now: it lives longer than a round, and so
+/// does the mark. False where the kernel does not do that, or not for us.
+fn set_back_peak(process: u32) -> bool {
+    fs::write(format!("/proc/{process}/clear_refs"), "5").is_ok()
+}
+
 fn read(target: &dyn Target) -> Reading {
     let machine_ticks = busy_ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
     let mut reading = Reading { machine_ticks, process: target.process(), ..Reading::default() };
@@ -90,7 +98,10 @@ fn read(target: &dyn Target) -> Reading {
 impl Meter {
     /// Begins.
     pub fn start(target: &dyn Target) -> Meter {
-        Meter { begin: read(target) }
+        // fsperf's own process has the buffers of the workload in it.
+        let process = target.process().filter(|process| *process != std::process::id());
+        let peak_of = process.filter(|process| set_back_peak(*process));
+        Meter { begin: read(target), peak_of }
     }
 
     /// Ends. Where another process serves the file system than at the beginning, what the first one did is not known, and nothing is told.
@@ -103,7 +114,7 @@ impl Meter {
         Cost {
             machine_seconds: end.machine_ticks.saturating_sub(begin.machine_ticks) as f64 / TICKS_PER_SECOND,
             process_seconds: process_ticks.map(|ticks| ticks as f64 / TICKS_PER_SECOND),
-            process_peak_bytes: end.peak_bytes,
+            process_peak_bytes: end.peak_bytes.filter(|_| self.peak_of.is_some() && self.peak_of == end.process),
             written_bytes: since(begin.written_bytes, end.written_bytes).filter(|_| same || own_devices),
         }
     }
@@ -111,7 +122,45 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use sim::places::skipped;
+
     use super::*;
+    use crate::target::Prepared;
+    use crate::undo::Undo;
+
+    fn served_by(process: u32) -> Prepared {
+        Prepared::new("served", "", std::env::temp_dir(), || Ok(()), Undo::new()).served_by(move || Some(process))
+    }
+
+    fn peak_of(process: u32) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        field(&status, "VmHWM").unwrap() * 1024
+    }
+
+    /// Of fsperf's own process, which a library without a mount is in, there is no figure.
+    #[test]
+    fn the_peak_of_memory_is_that_of_the_round() {
+        let own = std::process::id();
+        drop(std::hint::black_box(vec![1_u8; 256 << 20]));
+        let before = peak_of(own);
+        assert!(before >= 256 << 20, "{before}");
+        if !set_back_peak(own) {
+            skipped("the peak of memory: this kernel does not set it back (/proc/PID/clear_refs)");
+            return;
+        }
+        // Other tests run in this process, too.
+        let after = peak_of(own);
+        assert!(after + (64 << 20) < before, "{after} {before}");
+        let cost = Meter::start(&served_by(own)).stop(&served_by(own));
+        assert!(cost.process_peak_bytes.is_none() && cost.process_seconds.is_some(), "{cost:?}");
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let cost = Meter::start(&served_by(other.id())).stop(&served_by(other.id()));
+        let of_another = Meter::start(&served_by(own)).stop(&served_by(other.id()));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(cost.process_peak_bytes.is_some_and(|bytes| bytes > 0), "{cost:?}");
+        assert_eq!(of_another.process_peak_bytes, None);
+    }
 
     #[test]
     fn the_kernel_s_tables() {

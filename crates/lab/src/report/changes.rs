@@ -57,7 +57,10 @@ fn pairs_of<'a>(before: &'a Outcome, after: &'a Outcome) -> Vec<Pair<'a>> {
     for column in &after.columns {
         let Some(old) = before.columns.iter().find(|old| old.target == column.target) else { continue };
         for sample in column.samples.iter().filter(|sample| is_compared(sample)) {
-            if let Some(earlier) = old.sample(&sample.name) {
+            if let Some(earlier) = old.sample(&sample.name)
+                && old.has_every_round(earlier)
+                && column.has_every_round(sample)
+            {
                 all.push((after, column.target.as_str(), earlier, sample, same_work));
             }
         }

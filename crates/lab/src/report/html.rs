@@ -131,9 +131,13 @@ fn head(record: &Record) -> Markup {
     }
 }
 
-/// Where there is no figure: it failed, or it was not to be run there.
+fn failed(outcome: &Outcome, system: &str) -> bool {
+    outcome.column(system).is_some_and(|column| column.failure.is_some())
+}
+
+/// Where there is no figure: it failed, or it was not to be run there, or not every round has one.
 fn lacking(outcome: &Outcome, system: &str) -> Markup {
-    match outcome.column(system).is_some_and(|column| column.failure.is_some()) {
+    match failed(outcome, system) {
         true => html! { td.bad { "failed" } },
         false => html! { td.quiet { "–" } },
     }
@@ -225,7 +229,7 @@ fn bar_group(record: &Record, verdicts: &Verdicts<'_>, outcome: &Outcome, sample
                         @if let Some(value) = value {
                             b style={ "width: " (format!("{:.1}", value / longest * 68.0)) "%; " (colour(record, target)) } {}
                         }
-                        em { (value.map_or_else(|| "failed".to_owned(), |value| figure(Some(value)))) }
+                        em { @if value.is_none() && failed(outcome, target) { "failed" } @else { (figure(*value)) } }
                     }
                 }
             }

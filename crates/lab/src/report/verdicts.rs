@@ -17,7 +17,7 @@ use crate::comparator::ceiling;
 use crate::record::Record;
 use crate::statistics::{self, Comparison, FEWEST, Verdict};
 use crate::workload::rounds::{Column, Outcome, Sample};
-use crate::workload::{Better, latency};
+use crate::workload::{Better, latency, mail};
 
 /// The comparisons of a page.
 pub struct Verdicts<'a> {
@@ -51,9 +51,9 @@ pub(super) fn judged(pairs: &[(&Sample, &Sample)]) -> Vec<Comparison> {
     statistics::judge(&pairs.iter().map(|(first, other)| samples(first, other)).collect::<Vec<_>>())
 }
 
-/// Is it among what is compared?
+/// Is it among what is compared? Not what only says how the work was done.
 pub(super) fn is_compared(sample: &Sample) -> bool {
-    sample.percentile.as_ref().is_none_or(|percentile| percentile.name == latency::COMPARED)
+    sample.name != mail::LOOKS && sample.percentile.as_ref().is_none_or(|percentile| percentile.name == latency::COMPARED)
 }
 
 impl<'a> Verdicts<'a> {
@@ -62,8 +62,9 @@ impl<'a> Verdicts<'a> {
         let (mut keys, mut pairs) = (Vec::new(), Vec::new());
         for outcome in &record.workloads {
             for name in outcome.figures().into_iter().filter(|sample| is_compared(sample)).map(|sample| sample.name.as_ref()) {
+                let sample = |column: &'a Column| column.sample(name).filter(|sample| column.has_every_round(sample));
                 let having: Vec<(&str, &Sample)> =
-                    outcome.columns.iter().filter_map(|column| Some((column.target.as_str(), column.sample(name)?))).collect();
+                    outcome.columns.iter().filter_map(|column| Some((column.target.as_str(), sample(column)?))).collect();
                 for (place, (first, own)) in having.iter().enumerate() {
                     for (other, its) in &having[place + 1..] {
                         keys.push([outcome.workload.as_str(), name, first, other]);
@@ -84,9 +85,9 @@ impl<'a> Verdicts<'a> {
     /// The system that does best in the figure called `name`, among those that keep what is written.
     pub fn first(&self, outcome: &Outcome, name: &str) -> First {
         let samples = outcome.columns.iter().filter_map(|column| Some((column, column.sample(name)?)));
-        let mut ranked: Vec<(&Column, &Sample)> = samples
-            .filter(|(column, sample)| !sample.values.is_empty() && !ceiling::is_one(&column.target))
-            .collect();
+        let samples: Vec<(&Column, &Sample)> = samples.filter(|(column, _)| !ceiling::is_one(&column.target)).collect();
+        let mut ranked = samples.clone();
+        ranked.retain(|(_, sample)| !sample.values.is_empty());
         ranked.sort_by(|(_, one), (_, other)| {
             let (one_median, other_median) = (one.median().unwrap_or(f64::NAN), other.median().unwrap_or(f64::NAN));
             match one.better {
@@ -96,6 +97,10 @@ impl<'a> Verdicts<'a> {
         });
         let [(best, _), others @ ..] = ranked.as_slice() else { return First::Nobody };
         let Some((next, _)) = others.first() else { return First::Nobody };
+        // Rounds that are missing may be the fastest ones of all.
+        if samples.iter().any(|(column, sample)| !column.has_every_round(sample)) {
+            return First::TooFewRounds;
+        }
         let against = |other: &Column| self.between(outcome, name, &best.target, &other.target);
         let verdict = |other: &Column| against(other).map_or(Verdict::Unknown, |comparison| comparison.verdict);
         if others.iter().any(|(other, _)| verdict(other) == Verdict::Unknown) {

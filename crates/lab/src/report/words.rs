@@ -15,7 +15,7 @@ const MEGABYTE: f64 = 1_048_576.0;
 pub(super) const COSTS: [(&str, CostOf); 4] = [
     ("processor, whole machine, s", |cost| Some(cost.machine_seconds)),
     ("processor, its own process, s", |cost| cost.process_seconds),
-    ("peak memory of that process, MB", |cost| cost.process_peak_bytes.map(|bytes| bytes as f64 / MEGABYTE)),
+    ("peak memory of that process in the round, MB", |cost| cost.process_peak_bytes.map(|bytes| bytes as f64 / MEGABYTE)),
     ("written to its device or file, MB", |cost| cost.written_bytes.map(|bytes| bytes as f64 / MEGABYTE)),
 ];
 

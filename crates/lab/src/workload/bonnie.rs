@@ -68,7 +68,11 @@ fn parse(output: &str) -> Result<(Vec<Figure>, Vec<&'static str>)> {
         let word = line.get(index).unwrap_or_default();
         match word.parse::<f64>() {
             Ok(value) => figures.push(Figure::rate(name, unit, value * factor)),
-            Err(_) if word.starts_with(TOO_FAST) => too_fast.push(name),
+            // It has no number, and is known as one that had none in this round.
+            Err(_) if word.starts_with(TOO_FAST) => {
+                figures.push(Figure::rate(name, unit, f64::INFINITY));
+                too_fast.push(name);
+            }
             Err(_) => {}
         }
     }
@@ -151,6 +155,8 @@ mod tests {
         assert_eq!(value("files removed in sequence"), Some((700.0, "/s")));
         assert_eq!((value("longest write of a block"), value("longest seek")), (Some((11_670.0, "us")), Some((2e6, "us"))));
         assert_eq!((too_fast.len(), too_fast[0]), (7, "sequential output, blocks"));
+        assert_eq!(value("sequential output, blocks"), Some((f64::INFINITY, "MB/s")));
+        assert_eq!(figures[0].name, "sequential output, blocks", "what decides stays what it is");
         assert!(parse("nothing").is_err());
     }
 

@@ -66,6 +66,8 @@ impl FioMixed {
             "--group_reporting".to_owned(),
             "--time_based".to_owned(),
             "--fallocate=none".to_owned(),
+            // By itself fio has the kernel drop what it has of the file, again and again: that empties the cache of some file systems, and of none that has its own.
+            "--invalidate=0".to_owned(),
             "--output-format=json".to_owned(),
             format!("--rwmixread={}", value("reads")),
             format!("--bs={}", value("block")),

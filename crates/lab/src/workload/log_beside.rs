@@ -34,6 +34,9 @@ const PARAMETERS: [Parameter; 4] = [
     Parameter::scaled("bulk", "bytes of the large file, written and made stable", 1 << 30, 1 << 20),
 ];
 
+/// As everywhere on a page.
+const MEGABYTE: f64 = 1_048_576.0;
+
 /// What came of one part of a round.
 struct Part {
     writes: Latencies,
@@ -118,12 +121,12 @@ impl Workload for LogBeside {
         });
         let (beside, bulk) = (beside?, bulk?);
         interrupt::check()?;
-        let rate = |part: &Part| part.writes.count() as f64 * self.parameters.get("block") as f64 / 1e6 / part.seconds;
+        let rate = |part: &Part| part.writes.count() as f64 * self.parameters.get("block") as f64 / MEGABYTE / part.seconds;
         let mut figures = vec![
             Figure::rate("kept beside", "%", 100.0 * rate(&beside) / rate(&alone).max(1e-9)),
             Figure::rate("log alone", "MB/s", rate(&alone)),
             Figure::rate("log beside", "MB/s", rate(&beside)),
-            Figure::rate("bulk", "MB/s", self.parameters.get("bulk") as f64 / 1e6 / bulk),
+            Figure::rate("bulk", "MB/s", self.parameters.get("bulk") as f64 / MEGABYTE / bulk),
         ];
         figures.extend(alone.writes.figures("a write alone"));
         figures.extend(beside.writes.figures("a write beside"));

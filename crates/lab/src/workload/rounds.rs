@@ -154,18 +154,34 @@ impl Column {
         all.filter(|(percentile, _)| percentile.of == of).map(|(percentile, sample)| (percentile.name.as_ref(), sample)).collect()
     }
 
+    /// Has the figure a value of every round? One that went too fast to give a number has none, and the others would speak for it.
+    pub fn has_every_round(&self, sample: &Sample) -> bool {
+        sample.values.len() >= self.costs.len()
+    }
+
     fn add(&mut self, measured: Measured) {
-        for Figure { name, unit, better, value, point, percentile } in measured.figures {
-            match self.samples.iter_mut().find(|sample| sample.name == name) {
-                // Kept as JSON, which has no such numbers; a round that has none is said.
-                _ if !value.is_finite() => self.remarks.push(format!("{name}: a round came to no number ({value})")),
-                Some(sample) => sample.values.push(value),
-                None => self.samples.push(Sample { name, unit: unit.into(), better, values: vec![value], point, percentile }),
-            }
-        }
         self.costs.push(measured.cost);
         self.devices.push(measured.devices);
-        for remark in measured.remarks {
+        let (mut remarks, rounds) = (measured.remarks, self.costs.len());
+        for Figure { name, unit, better, value, point, percentile } in measured.figures {
+            // Kept as JSON, which has no such numbers; a round that has none is said.
+            let value = Some(value).filter(|value| value.is_finite());
+            if value.is_none() {
+                remarks.push(format!("{name}: a round came to no number"));
+            }
+            match self.samples.iter_mut().find(|sample| sample.name == name) {
+                Some(sample) => sample.values.extend(value),
+                None => {
+                    let values = value.into_iter().collect();
+                    self.samples.push(Sample { name, unit: unit.into(), better, values, point, percentile });
+                }
+            }
+        }
+        for sample in self.samples.iter_mut().filter(|sample| sample.values.len() < rounds) {
+            sample.values.clear();
+            remarks.push(format!("{}: no figure, as not every round has one", sample.name));
+        }
+        for remark in remarks {
             if !self.remarks.contains(&remark) {
                 self.remarks.push(remark);
             }
@@ -327,4 +343,33 @@ fn in_directory(workload: &dyn Workload, round: &Round<'_>, observer: &dyn Obser
     round.target.settle()?;
     let cost = meter.stop(round.target);
     Ok(Measured { figures, cost, devices, remarks: round.remarks() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(figures: Vec<Figure>) -> Measured {
+        Measured { figures, cost: Cost::default(), devices: Vec::new(), remarks: Vec::new() }
+    }
+
+    /// Its other rounds are the slow ones.
+    #[test]
+    fn a_figure_that_a_round_has_not_is_none() {
+        let both = |seeks: f64| round(vec![Figure::rate("seeks", "/s", seeks), Figure::rate("input", "MB/s", 2.0)]);
+        let mut column = Column::default();
+        for seeks in [7.0, f64::INFINITY, 8.0, 9.0] {
+            column.add(both(seeks));
+        }
+        let values = |column: &Column, name: &str| column.sample(name).unwrap().values.clone();
+        assert_eq!((values(&column, "seeks"), values(&column, "input")), (vec![], vec![2.0; 4]));
+        assert!(!column.has_every_round(&column.samples[0]) && column.has_every_round(&column.samples[1]));
+        assert_eq!(
+            column.remarks,
+            ["seeks: a round came to no number", "seeks: no figure, as not every round has one"]
+        );
+        // One that is missing altogether, and one that comes later.
+        column.add(round(vec![Figure::rate("late", "/s", 1.0)]));
+        assert_eq!((values(&column, "input"), values(&column, "late")), (vec![], vec![]));
+    }
 }

@@ -307,3 +307,38 @@ fn the_ceiling_is_compared_and_has_no_place() {
     }
     assert!(ceiling::is_one("fuse-ceiling") && ceiling::is_one("fuse-ceiling:2") && !ceiling::is_one("tarn"));
 }
+
+/// The rounds that are missing went too fast to be measured: the slow ones must not speak for all.
+#[test]
+fn a_figure_without_all_rounds_has_no_verdict() {
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let mut record = page(&mut random, 7, |_| Noise::Even(0.01), |_, system| if system == 2 { 2.0 } else { 1.0 });
+    let words = |record: &Record| {
+        let (verdicts, outcome) = (Verdicts::of(record), &record.workloads[1]);
+        let against = verdicts.between(outcome, "figure", "tarn", "ext4").map(|comparison| comparison.verdict);
+        (against, verdicts.first(outcome, "figure"))
+    };
+    let (against, first) = words(&record);
+    assert_eq!(against, Some(Verdict::Below));
+    assert!(matches!(first, First::Alone(ref name, _) if name == "ext4"), "{first:?}");
+    for column in &mut record.workloads[1].columns {
+        column.costs = vec![crate::cost::Cost::default(); 7];
+    }
+    record.workloads[1].columns[2].samples[0].values.truncate(6);
+    assert_eq!(words(&record), (None, First::TooFewRounds));
+    record.workloads[1].columns[2].samples[0].values.clear();
+    assert_eq!(words(&record), (None, First::TooFewRounds));
+}
+
+/// How often a mailbox was looked into is a setting, and whoever keeps it is no better for that.
+#[test]
+fn what_says_how_the_work_was_done_is_not_judged() {
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let mut record = page(&mut random, 7, |_| Noise::Even(0.01), |_, system| 1.0 + system as f64);
+    for column in &mut record.workloads[1].columns {
+        column.samples[0].name = mail::LOOKS.into();
+    }
+    let verdicts = Verdicts::of(&record);
+    assert_eq!(verdicts.between(&record.workloads[1], mail::LOOKS, "tarn", "ext4"), None);
+    assert!(verdicts.between(&record.workloads[2], "figure", "tarn", "ext4").is_some());
+}

@@ -7,7 +7,8 @@
 //! server, each made stable before the next: the message into the queue; its envelope beside it; then, as a Maildir
 //! wants it, into `tmp` of a mailbox and by `rename` into `new`, with the directory made stable too; then out of the
 //! queue. A reading thread lists a mailbox's `new`, reads what is there, renames it into `cur`, and now and then deletes
-//! one that it has read before.
+//! one that it has read before. It looks into so many mailboxes in a second, as its users would, and not into as many as it can:
+//! where listing is fast, readers without a pause take the processors from those that deliver, and where it is slow they do not.
 //!
 //! # Invariants
 //!
@@ -17,7 +18,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rand::Rng;
@@ -33,17 +35,20 @@ pub struct Mail {
     parameters: Parameters,
 }
 
-const PARAMETERS: [Parameter; 7] = [
+const PARAMETERS: [Parameter; 8] = [
     Parameter::scaled("messages", "messages to deliver", 100_000, 20).at_most(MOST_FILES),
     Parameter::fixed("boxes", "mailboxes", 200).at_most(1_000_000),
     Parameter::fixed("deliverers", "threads that deliver", 8).at_most(MOST_THREADS),
     Parameter::fixed("readers", "threads that read", 4).at_least(0).at_most(MOST_THREADS),
+    Parameter::fixed("pace", "mailboxes that each of these looks into in a second", 100).at_most(1_000_000),
     Parameter::fixed("smallest", "bytes of the smallest message", 500),
     Parameter::fixed("largest", "bytes of the largest message", 4000).at_most(1 << 20),
     Parameter::fixed("delete", "of 100 read messages, how many are deleted", 50).at_least(0).at_most(100),
 ];
 
 const ENVELOPE: usize = 120;
+/// It shows whether the readers kept their pace, and is nobody's merit.
+pub(crate) const LOOKS: &str = "mailboxes looked into";
 
 /// What the threads did.
 #[derive(Debug, Clone, Default)]
@@ -51,9 +56,13 @@ struct Tally {
     delivered: u64,
     syncs: u64,
     bytes_written: u64,
+    /// Into mailboxes.
+    looks: u64,
     read: u64,
     bytes_read: u64,
     deleted: u64,
+    /// When the last message was delivered, from the beginning.
+    seconds: f64,
     /// How long each took.
     deliveries: Latencies,
     reads: Latencies,
@@ -119,6 +128,7 @@ impl Server<'_> {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= messages || stop.is_over() {
+                tally.seconds = stop.seconds();
                 return Ok(tally);
             }
             let length = random.random_range(sizes.clone());
@@ -150,11 +160,16 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn read_all(&self, thread: u64, delete: u64, delivered: &Time) -> Result<Tally> {
+    fn read_all(&self, thread: u64, delete: u64, interval: Duration, delivered: &Time) -> Result<Tally> {
         let (mut random, mut tally) = (self.ground.random(thread), Tally::default());
+        let mut next = Instant::now();
         while !delivered.is_over() {
             let (mailbox, delete) = (random.random_range(0..self.boxes), random.random_range(0..100) < delete);
             self.read_mailbox(mailbox, delete, &mut tally)?;
+            tally.looks += 1;
+            // A look that took too long is not made up for by a burst.
+            next = (next + interval).max(Instant::now());
+            thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         Ok(tally)
     }
@@ -181,15 +196,16 @@ impl Mail {
         }
     }
 
-    fn run(&self, server: &Server<'_>) -> Result<(Tally, f64)> {
+    fn run(&self, server: &Server<'_>) -> Result<Tally> {
         let value = |name: &str| self.parameters.get(name);
         let sizes = value("smallest") as usize..=value("largest").max(value("smallest")) as usize;
+        let interval = Duration::from_secs(1) / value("pace") as u32;
         let left = AtomicU64::new(value("deliverers"));
         // Readers go on as long as somebody delivers.
         let delivered = Time::new(u64::from(u32::MAX));
         let tallies = together(value("deliverers") + value("readers"), |thread| {
             if thread >= value("deliverers") {
-                return server.read_all(thread, value("delete"), &delivered);
+                return server.read_all(thread, value("delete"), interval, &delivered);
             }
             let outcome = server.deliver_all(thread, value("messages"), sizes.clone(), &delivered);
             if left.fetch_sub(1, Ordering::AcqRel) == 1 || outcome.is_err() {
@@ -198,19 +214,21 @@ impl Mail {
             outcome
         })?;
         interrupt::check()?;
-        let seconds = delivered.seconds();
         let mut tally = Tally::default();
         for one in tallies {
             tally.delivered += one.delivered;
             tally.syncs += one.syncs;
             tally.bytes_written += one.bytes_written;
+            tally.looks += one.looks;
             tally.read += one.read;
             tally.bytes_read += one.bytes_read;
             tally.deleted += one.deleted;
+            // Without the time for which the readers sleep after that.
+            tally.seconds = tally.seconds.max(one.seconds);
             tally.deliveries.join(&one.deliveries);
             tally.reads.join(&one.reads);
         }
-        Ok((tally, seconds))
+        Ok(tally)
     }
 }
 
@@ -235,11 +253,13 @@ impl Workload for Mail {
     }
 
     fn measure(&self, round: &Round<'_>) -> Result<Vec<Figure>> {
-        let (tally, seconds) = self.run(&self.server(round))?;
+        let tally = self.run(&self.server(round))?;
+        let seconds = tally.seconds;
         let mut figures = vec![
             Figure::rate("delivered", "/s", tally.delivered as f64 / seconds),
             Figure::rate("read", "/s", tally.read as f64 / seconds),
             Figure::rate("made stable", "/s", tally.syncs as f64 / seconds),
+            Figure::rate(LOOKS, "/s", tally.looks as f64 / seconds),
         ];
         figures.extend(tally.deliveries.figures("a delivery"));
         figures.extend(tally.reads.figures("a message read"));
@@ -262,7 +282,7 @@ mod tests {
         let round = Round::new(&host, host.directory(), 0, 3);
         workload.prepare(&round).unwrap();
         let server = workload.server(&round);
-        let (tally, _) = workload.run(&server).unwrap();
+        let tally = workload.run(&server).unwrap();
         assert_eq!((tally.delivered, tally.syncs, tally.deliveries.count()), (60, 240, 60));
         assert_eq!(tally.reads.count(), tally.read);
         let count =
@@ -272,5 +292,22 @@ mod tests {
         assert_eq!((count("tmp"), fs::read_dir(server.queue()).unwrap().count()), (0, 0));
         // Twice the message and once an envelope.
         assert!(tally.bytes_written >= 60 * (2 * 500 + 120) && tally.bytes_written <= 60 * (2 * 4000 + 120), "{tally:?}");
+    }
+
+    /// Readers that go round as fast as they can would decide how fast others deliver.
+    #[test]
+    fn readers_keep_their_pace() {
+        let mut workload = Mail::new();
+        for (name, value) in [("messages", 200), ("boxes", 5), ("deliverers", 2), ("readers", 2), ("pace", 20)] {
+            workload.parameters_mut().set(name, value).unwrap();
+        }
+        let host = HostDirectory::new("host", &std::env::temp_dir()).unwrap();
+        let round = Round::new(&host, host.directory(), 0, 3);
+        workload.prepare(&round).unwrap();
+        let tally = workload.run(&workload.server(&round)).unwrap();
+        // Each looks once at the beginning, and once more before it sees the end.
+        let most = 2.0 * (tally.seconds * 20.0 + 2.0);
+        assert!(tally.looks as f64 <= most, "{} of at most {most}", tally.looks);
+        assert!(tally.seconds > 0.0);
     }
 }
