@@ -238,7 +238,7 @@ impl GroupWriter {
         let seconds = silence / 1_000_000_000;
         let failure = error!(Suspended, "no multihost heartbeat could be written for {seconds} s: another host may take the pool");
         tracing::error!("pool {}: suspended: {failure}", self.configuration.name());
-        // In this order: whoever hears of it finds that nothing is written, and whoever waited finds why.
+        // In this order: a thread that hears of it finds that nothing is written, and those that waited find why.
         self.layers.vdevs.gate().end();
         groups.fail(failure.clone());
         self.layers.vdevs.gate().give_up();

@@ -330,7 +330,7 @@ fn a_figure_without_all_rounds_has_no_verdict() {
     assert_eq!(words(&record), (None, First::TooFewRounds));
 }
 
-/// How often a mailbox was looked into is a setting, and whoever keeps it is no better for that.
+/// How often a mailbox was looked into is a setting: more of it is no better.
 #[test]
 fn what_says_how_the_work_was_done_is_not_judged() {
     let mut random = ChaCha8Rng::seed_from_u64(4);
