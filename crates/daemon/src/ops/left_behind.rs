@@ -1,8 +1,8 @@
 //! Files without a name that a crash left behind, freed beside the work of the mount.
 //!
 //! # Theory
-//! A file that was removed while open is freed when it is closed; after a crash, when its dataset is mounted; and if it comes
-//! with other contents of the dataset that is mounted, then. Freeing a large one takes long, and no program can open it, so the mount
+//! A file that was removed while open is freed when it is closed; after a crash, when its dataset is mounted; and after a change
+//! of the contents of a mounted dataset that was refused. Freeing a large one takes long, and no program can open it, so the mount
 //! does not wait: a thread frees it, and is told to stop at the unmount.
 
 use std::collections::BTreeSet;

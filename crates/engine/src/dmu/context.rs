@@ -43,9 +43,11 @@ impl DmuContext {
         (part as u64).max(DIRTY_BYTES_MIN).min(max)
     }
 
-    /// Writing groups is as urgent now as much is dirty.
-    pub(crate) fn note_pressure(&self) {
-        self.groups.note_pressure(self.dirty.pressure_percent(self.dirty_bytes_max(), &self.tunables));
+    /// Writing groups is as urgent now as much is dirty. Returns how many bytes may be.
+    pub(crate) fn note_pressure(&self) -> u64 {
+        let max = self.dirty_bytes_max();
+        self.groups.note_pressure(self.dirty.pressure_percent(max, &self.tunables));
+        max
     }
 
     /// Whether the log may take `bytes` more in `txg`. Where that is soon all that it may have, the group is asked for.

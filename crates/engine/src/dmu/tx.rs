@@ -275,12 +275,11 @@ const LEAST_BROUGHT: u64 = 4 << 10;
 
 fn throttle(context: &DmuContext, brought: u64) -> Result<()> {
     let open = context.groups.open_txg();
-    let max = context.dirty_bytes_max();
+    let max = context.note_pressure();
     let threshold = max / 100 * context.tunables.now(Parameter::DirtyDataSyncPercent);
     if context.dirty.ripe(open) > threshold {
         context.groups.kick(open);
     }
-    context.note_pressure();
     let delay = context.dirty.delay_ns(max, brought.max(LEAST_BROUGHT), &context.tunables);
     if delay > 0 {
         context.groups.kick(open);
