@@ -156,6 +156,7 @@ impl Pools {
         let mounted: Vec<String> = self.mounter.list().into_iter().map(|mount| mount.dataset).filter(|dataset| is_below(dataset)).collect();
         if changed("mountpoint").is_some() {
             moving.mounts_all = true;
+            moving.had_no_place = !self.mountpoint(name)?.0.starts_with('/');
             for dataset in mounted {
                 if dataset == name || self.inherits_place(&dataset, name)? {
                     moving.datasets.push(dataset);
@@ -290,8 +291,13 @@ impl Pools {
         if moving.mounts_all {
             for dataset in self.tree_below(name).unwrap_or_default() {
                 let has_failed = left.iter().any(|other| other.dataset == dataset);
-                if !has_failed && (dataset == name || self.inherits_place(&dataset, name).is_ok_and(|inherits| inherits)) {
-                    self.mount_if_due(&dataset);
+                if has_failed || (dataset != name && !self.inherits_place(&dataset, name).is_ok_and(|inherits| inherits)) {
+                    continue;
+                }
+                let failed = self.mount_again(&dataset, false);
+                // Who gives it a place expects it there. What somebody had unmounted is no failure of this verb.
+                if moving.had_no_place {
+                    left.extend(failed);
                 }
             }
         }
@@ -352,6 +358,8 @@ pub(super) struct Moving {
     taken_along: Vec<InSight>,
     /// What has a place now is mounted there, though somebody had unmounted it.
     mounts_all: bool,
+    /// The mount point was `none` or `legacy`.
+    had_no_place: bool,
 }
 
 /// A mount, and what was asked for when it was made.
