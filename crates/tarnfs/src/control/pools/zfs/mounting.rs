@@ -295,7 +295,7 @@ impl Pools {
                     continue;
                 }
                 let failed = self.mount_again(&dataset, false);
-                // Who gives it a place expects it there. What somebody had unmounted is no failure of this verb.
+                // A file system that gets a place is expected there; one that somebody had unmounted is not.
                 if moving.had_no_place {
                     left.extend(failed);
                 }
