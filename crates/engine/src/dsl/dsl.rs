@@ -54,6 +54,8 @@ pub(super) struct Parts {
     pub(super) history: Arc<History>,
     /// Streams that are being received.
     pub(super) receives: Arc<Receives>,
+    /// Redaction lists that streams are being sent by.
+    pub(super) sent_lists: Arc<Receives>,
 }
 
 impl Parts {
@@ -72,7 +74,7 @@ impl Parts {
             records: Arc::downgrade(&records),
             objsets: Arc::downgrade(&objsets),
         }));
-        Parts { meta, records, ledger, frees, room, objsets, tree, history: Arc::default(), receives: Arc::default() }
+        Parts { meta, records, ledger, frees, room, objsets, tree, history: Arc::default(), receives: Arc::default(), sent_lists: Arc::default() }
     }
 
     /// Finds what a pool has.

@@ -55,7 +55,7 @@ pub use props::prop_sync::PropertyChange;
 pub use props::{MASTER_NODE_ENTRIES, prop_table};
 pub use received::{RECEIVED_BELOW, ReceiveTarget, ReceiveVerbs, ReceivedDataset, ResumePoint, ResumePoints, SavedState, StreamHead};
 pub use snapshots::changed::{EachChanged, MaybeChanged, PassOver, changed_objects};
-pub use snapshots::bookmark_verbs_sync::NewBookmark;
+pub use snapshots::bookmark_verbs_sync::{NewBookmark, SentBookmark};
 pub use snapshots::destroy_sync::BEING_HELD;
 pub use snapshots::redaction_sync::{NewRedaction, redaction_bonus};
 pub use snapshots::rolling_back::RollbackBegun;

@@ -105,10 +105,10 @@ pub struct SavedState {
     pub(super) _under_way: UnderWay,
 }
 
-/// The receives that are under way, and the rollbacks: their datasets are not to be taken for what a crash left.
+/// The receives that are under way, and the rollbacks: their datasets are not to be taken for what a crash left. Another one has the redaction lists that are sent by.
 #[derive(Debug, Default)]
 pub(in crate::dsl) struct Receives {
-    /// guards: the datasets' objects, and how many owners each has: the number of one that was destroyed may be given to another before its owner hears of it
+    /// guards: the datasets' or lists' objects, and how many owners each has: the number of one that was destroyed may be given to another before its owner hears of it
     under_way: Mutex<BTreeMap<u64, usize>>,
 }
 

@@ -26,7 +26,8 @@ use super::snapshot_sync::Refusals;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
-use crate::error::{ErrorKind, Result};
+use crate::dsl::received::UnderWay;
+use crate::error::{ErrorKind, Result, Within};
 use crate::zap::{Normalization, Zap};
 use crate::{bail, error};
 
@@ -74,6 +75,23 @@ pub(super) fn find(parts: &Parts, head: &Dataset, short: &str) -> Result<Option<
     let Some(value) = parts.meta.mos.zap_get(object, short)? else { return Ok(None) };
     let words = value.to_u64s();
     Ok(Some((BookmarkPhys::from_words(&words)?, words.len())))
+}
+
+/// A bookmark that a stream is sent by, or from. While it lives, its redaction list cannot be destroyed.
+#[derive(Debug)]
+pub struct SentBookmark {
+    /// What it says.
+    pub phys: BookmarkPhys,
+    _list: Option<UnderWay>,
+}
+
+/// The bookmark of that short name. The caller holds the lock of names: it is not destroyed between the look and the note.
+pub(super) fn bookmark_to_send(parts: &Parts, head_name: &str, short: &str) -> Result<SentBookmark> {
+    let head = parts.tree.dataset_by_name(head_name)?;
+    let found = find(parts, &head, short).within(|| format!("{head_name}#{short}"))?;
+    let (phys, _) = found.ok_or_else(|| error!(NotFound, "{head_name}#{short}: bookmark does not exist"))?;
+    let list = phys.redaction_list.get();
+    Ok(SentBookmark { phys, _list: (list != 0).then(|| parts.sent_lists.begin(list)) })
 }
 
 /// Whether the snapshot of `txg` in `dir` is in the past of `later`.
@@ -262,10 +280,18 @@ fn parse_there<'a>(parts: &Parts, name: &'a str) -> Result<Option<(Arc<Dataset>,
     }
 }
 
-/// Whether these are names of bookmarks, there or not.
+/// Whether these are names of bookmarks, there or not, and no stream is sent by one of them: its list would end in the middle, or be another object.
 #[doc(alias = "dsl_bookmark_destroy_check")]
 pub(in crate::dsl) fn check_destroy_bookmarks(parts: &Parts, names: &[String]) -> Result<()> {
-    names.iter().try_for_each(|name| parse_there(parts, name).map(drop))
+    for name in names {
+        let Some((head, short)) = parse_there(parts, name)? else { continue };
+        if let Some((phys, _)) = find(parts, &head, short)?
+            && parts.sent_lists.is_under_way(phys.redaction_list.get())
+        {
+            bail!(Busy, "{name}: dataset is busy");
+        }
+    }
+    Ok(())
 }
 
 /// Destroys bookmarks; those that are not there are passed over. Checked before.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::bookmark_verbs_sync::{NewBookmark, check_destroy_bookmarks, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
+use super::bookmark_verbs_sync::{NewBookmark, SentBookmark, bookmark_to_send, check_destroy_bookmarks, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
 use super::destroy_sync::Doomed;
 use super::holds_sync::Tagged;
 use super::redaction_sync::NewRedaction;
@@ -209,10 +209,19 @@ impl SnapshotVerbs<'_> {
         self.0.run_task(blocks, SpaceCheck::Normal, move |dsl| checked.check(&dsl.parts), move |dsl, tx| new.create_sync(&dsl.parts, tx))
     }
 
+    /// The bookmark `name` of `head`, for a stream that is sent by it or from it.
+    ///
+    /// # Errors
+    /// `NotFound`; or it cannot be read.
+    pub fn bookmark_to_send(&self, head: &str, name: &str) -> Result<SentBookmark> {
+        let _names = self.0.lock_names();
+        bookmark_to_send(&self.0.parts, head, name)
+    }
+
     /// Destroys bookmarks; those that are not there are passed over.
     ///
     /// # Errors
-    /// `Invalid`, `NameTooLong`, `ReadOnly`.
+    /// `Invalid`, `NameTooLong`, `ReadOnly`; `Busy`: a stream is sent by the redaction list of one.
     pub fn destroy_bookmarks(&self, names: Vec<String>) -> Result<()> {
         let names = Arc::new(names);
         let checked = names.clone();

@@ -1,10 +1,12 @@
 //! What users ask for and cannot be done is refused before anything is done: a change that fails in the sync thread stops the pool.
 
 use ondisk::delegation::{GrantKey, Grantee, Reach};
+use ondisk::dsl::RedactBlockPhys;
 use ondisk::nvlist::NvList;
 use ondisk::stream::{Begin, HEADER_SUBSTREAM, STREAM_MAGIC, StreamFeatures};
 
 use super::*;
+use crate::stream::{SendOptions, Sender};
 
 /// With the snapshot `pool/a@s`.
 fn with_snapshot() -> Rig {
@@ -88,6 +90,48 @@ fn a_bookmark_of_what_is_redacted_needs_its_feature() {
     let refused = rig.with_syncs(|dsl| dsl.snapshot_verbs().create_bookmarks(new)).unwrap();
     assert_eq!(refused.iter().map(|(_, error)| error.kind()).collect::<Vec<_>>(), [ErrorKind::NotSupported]);
     goes_on(&rig);
+}
+
+/// With a snapshot of a volume, and the redaction bookmark `pool/v#b` of it.
+fn with_redaction(blocks: Vec<RedactBlockPhys>) -> Rig {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(NewDataset { objset_type: ObjsetType::Volume, ..new_dataset("pool/v") })).unwrap();
+    let taken = NewSnapshots { names: vec!["pool/v@s".into()], properties: Vec::new() };
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(taken)).unwrap().is_empty());
+    let new = NewRedaction { name: "pool/v#b".into(), source: "pool/v@s".into(), snapshots: vec![7], blocks };
+    rig.with_syncs(|dsl| dsl.snapshot_verbs().create_redaction(new)).unwrap();
+    rig
+}
+
+/// The object of its list would be given to something else in the middle of the stream, and what was to be left out be sent.
+#[test]
+fn a_bookmark_that_a_stream_is_sent_by_stays() {
+    let rig = with_redaction(vec![RedactBlockPhys::new(1, 0, 1, 128 << 10)]);
+    let destroy = || rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_bookmarks(vec!["pool/v#b".into()])).map_err(|error| error.kind());
+    let by_it = SendOptions { redact: Some("b".into()), ..SendOptions::default() };
+    for (from, options) in [(None, &by_it), (Some("pool/v#b"), &SendOptions::default())] {
+        let sender = Sender::new(&rig.dsl(), "pool/v@s", from, options).unwrap();
+        assert_eq!(destroy(), Err(ErrorKind::Busy), "from {from:?}");
+        drop(sender);
+        goes_on(&rig);
+    }
+    destroy().unwrap();
+    assert_eq!(rig.dsl().snapshot_verbs().bookmark_to_send("pool/v", "b").err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    goes_on(&rig);
+}
+
+/// An entry that is not in its place would hide those behind it.
+#[test]
+fn redaction_lists_without_order_are_not_sent_by() {
+    let entry = |object, block| RedactBlockPhys::new(object, block, 1, 128 << 10);
+    for blocks in [vec![entry(0, 0)], vec![entry(2, 0), entry(1, 0)], vec![entry(1, 1), entry(1, 0)]] {
+        let rig = with_redaction(blocks.clone());
+        let options = SendOptions { redact: Some("b".into()), ..SendOptions::default() };
+        let sender = Sender::new(&rig.dsl(), "pool/v@s", None, &options).unwrap();
+        let refused = sender.send(&mut Vec::new(), &|| false).expect_err("it is sent");
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{blocks:?}: {refused}");
+    }
 }
 
 /// The pool's own directories have no head, or one that no file system is.

@@ -23,6 +23,8 @@ pub(super) struct RedactionList<'a> {
     object: u64,
     entries: u64,
     next: u64,
+    /// Object and block of the last entry that was read.
+    last: (u64, u64),
     read: Vec<Blocks>,
     resume: Option<(u64, u64)>,
     front: Option<Blocks>,
@@ -43,7 +45,7 @@ impl<'a> RedactionList<'a> {
     /// The list in `object`; what is before `resume`, an object and a block, is left out.
     pub(super) fn open(mos: &'a Mos, object: u64, resume: Option<(u64, u64)>) -> Result<Self> {
         let (entries, _) = head(mos, object)?;
-        let mut list = RedactionList { mos, object, entries, next: 0, read: Vec::new(), resume, front: None };
+        let mut list = RedactionList { mos, object, entries, next: 0, last: (0, 0), read: Vec::new(), resume, front: None };
         list.advance()?;
         Ok(list)
     }
@@ -83,12 +85,18 @@ impl<'a> RedactionList<'a> {
         }
         let bytes = self.mos.read(self.object, self.next * ENTRY_BYTES as u64, count as usize * ENTRY_BYTES)?;
         self.next += count;
-        let entry = |bytes: &[u8]| {
-            let entry = RedactBlockPhys::read_from_bytes(bytes).ok()?;
-            let (first, count) = (entry.block.get(), entry.count());
-            Some(Blocks { object: entry.object.get(), first, end: first.saturating_add(count), bytes: entry.block_bytes() })
-        };
-        self.read = bytes.chunks_exact(ENTRY_BYTES).filter_map(entry).filter(|blocks| blocks.first < blocks.end).collect();
+        let entries: Vec<RedactBlockPhys> = bytes.chunks_exact(ENTRY_BYTES).filter_map(|bytes| RedactBlockPhys::read_from_bytes(bytes).ok()).collect();
+        self.read.clear();
+        for entry in entries {
+            let (object, first) = (entry.object.get(), entry.block.get());
+            // What is not in order would hide what comes behind it: that would be sent.
+            if object == 0 || (object, first) < self.last {
+                bail!(Corrupt, "redaction list {}: object {object}, block {first} is not in its place", self.object);
+            }
+            self.last = (object, first);
+            self.read.push(Blocks { object, first, end: first.saturating_add(entry.count()), bytes: entry.block_bytes() });
+        }
+        self.read.retain(|blocks| blocks.first < blocks.end);
         self.read.reverse();
         Ok(())
     }

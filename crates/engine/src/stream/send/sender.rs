@@ -19,8 +19,8 @@ use super::redaction::{RedactionList, head};
 use super::walk::Walk;
 use super::writer::{Payload, RecordWriter};
 use crate::dmu::Objset;
-use crate::dsl::{Dataset, Dsl, SavedState};
-use crate::error::{ErrorKind, Result, Within};
+use crate::dsl::{Dataset, Dsl, SavedState, SentBookmark};
+use crate::error::{ErrorKind, Result};
 use crate::{bail, error};
 
 /// What is wanted of a stream.
@@ -61,7 +61,7 @@ pub(super) struct Origin {
     pub(super) bookmark: BookmarkPhys,
 }
 
-/// A stream that can be sent. While it lives, the snapshot cannot be destroyed.
+/// A stream that can be sent. While it lives, the snapshot and the redaction lists cannot be destroyed.
 pub struct Sender {
     dsl: Arc<Dsl>,
     dataset: Arc<Dataset>,
@@ -75,6 +75,8 @@ pub struct Sender {
     redact: u64,
     /// What a broken receive left: it stays as it is meanwhile.
     saved: Option<SavedState>,
+    /// The bookmarks that it is sent by and from.
+    _bookmarks: Vec<SentBookmark>,
 }
 
 impl Sender {
@@ -96,9 +98,10 @@ impl Sender {
             bail!(KeyNotLoaded, "{snapshot}: the encryption key is not loaded");
         }
         let head_name = snapshot.split(['@', '#']).next().unwrap_or(snapshot);
-        let from = from.map(|from| origin(dsl, &dataset, head_name, from)).transpose()?;
+        let mut bookmarks = Vec::new();
+        let from = from.map(|from| origin(dsl, &dataset, head_name, from, &mut bookmarks)).transpose()?;
         let redact = match &options.redact {
-            Some(name) => bookmark(dsl, head_name, name)?.redaction_list.get(),
+            Some(name) => kept_bookmark(dsl, head_name, name, &mut bookmarks)?.redaction_list.get(),
             None => 0,
         };
         if options.redact.is_some() && redact == 0 {
@@ -114,7 +117,8 @@ impl Sender {
             Some((object, offset)) => Some((object, offset / objset.hold(object)?.block_bytes().max(1))),
             None => None,
         };
-        let mut sender = Sender { dsl: dsl.clone(), dataset, objset, from, begin, list: NvList::new(), features, resume, redact, saved };
+        let list = NvList::new();
+        let mut sender = Sender { dsl: dsl.clone(), dataset, objset, from, begin, list, features, resume, redact, saved, _bookmarks: bookmarks };
         sender.list = sender.begin_list(options)?;
         Ok(sender)
     }
@@ -254,25 +258,20 @@ fn write_next(ahead: &mut Ahead<'_>, manner: &Manner, writer: &mut RecordWriter<
     Ok(true)
 }
 
-/// A bookmark of a dataset.
-fn bookmark(dsl: &Dsl, head_name: &str, name: &str) -> Result<BookmarkPhys> {
-    let missing = || error!(NotFound, "{head_name}#{name}: bookmark does not exist");
-    let head = dsl.open_dataset(head_name)?;
-    let mos = &dsl.meta.mos;
-    if mos.info(head.object)?.object_type != ObjectType::ZAP_METADATA {
-        return Err(missing());
-    }
-    let bookmarks = mos.zap_u64(head.object, dataset_field::BOOKMARKS)?.ok_or_else(missing)?;
-    let value = mos.zap_get(bookmarks, name)?.ok_or_else(missing)?;
-    BookmarkPhys::from_words(&value.to_u64s()).within(|| format!("{head_name}#{name}"))
+/// A bookmark of a dataset, which stays as long as `kept` lives.
+fn kept_bookmark(dsl: &Arc<Dsl>, head_name: &str, name: &str, kept: &mut Vec<SentBookmark>) -> Result<BookmarkPhys> {
+    let found = dsl.snapshot_verbs().bookmark_to_send(head_name, name)?;
+    let phys = found.phys;
+    kept.push(found);
+    Ok(phys)
 }
 
 /// What a stream of `to` is to be incremental from.
-fn origin(dsl: &Arc<Dsl>, to: &Arc<Dataset>, head_name: &str, from: &str) -> Result<Origin> {
+fn origin(dsl: &Arc<Dsl>, to: &Arc<Dataset>, head_name: &str, from: &str, kept: &mut Vec<SentBookmark>) -> Result<Origin> {
     let not_earlier = || error!(CrossDevice, "not an earlier snapshot from the same fs");
     let is_clone = from.split(['@', '#']).next() != Some(head_name);
     if let Some((head, name)) = from.split_once('#') {
-        let phys = bookmark(dsl, head, name)?;
+        let phys = kept_bookmark(dsl, head, name, kept)?;
         let is_same = phys.redaction_list.get() != 0 && phys.guid.get() == to.phys().guid.get();
         if !is_same && !is_before(dsl, to, &dsl.open_dataset(head)?, phys.creation_txg.get())? {
             return Err(not_earlier());
