@@ -12,7 +12,7 @@ use crate::dsl::counts::{Limited, check_limits};
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dataset::swap_sync::swap_heads_sync;
 use crate::dsl::dsl::Parts;
-use crate::dsl::snapshots::destroy_sync::{check_lists, destroy_snapshot_sync};
+use crate::dsl::snapshots::destroy_sync::{check_lists, destroy_snapshot_sync, is_origin_in_use};
 use crate::dsl::snapshots::snapshot_sync::{check_snapshot, snapshot_sync};
 use crate::dsl::tree::destroy_sync::destroy_head_sync;
 use crate::dsl::keys::keys_sync::store_key_sync;
@@ -56,6 +56,10 @@ impl Ending<'_> {
             }
         }
         check_swap(self.dataset, &head, self.target.force)?;
+        // The hidden child goes, and with it a snapshot that was only kept by it.
+        if is_origin_in_use(parts, self.dataset)? {
+            return Err(error!(Busy, "'{}': the snapshot that the stream is incremental from is to be destroyed then, and is busy", self.target.dataset));
+        }
         // One in the table of open object sets; while a group is written, the sync thread has one too.
         if txg.is_some() && parts.objsets.is_open(&head) {
             return Err(error!(Busy, "'{}': dataset is busy", self.target.dataset));

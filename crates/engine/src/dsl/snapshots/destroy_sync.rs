@@ -47,6 +47,14 @@ pub(in crate::dsl) fn goes_with_last_clone(parts: &Parts, snapshot: &Arc<Dataset
     Ok(holds_sync::count(parts, snapshot)? == 0 && !has_old_deadlist(parts, snapshot)?)
 }
 
+/// Whether somebody reads the snapshot that goes when the clone goes: then the clone has to stay for now.
+pub(in crate::dsl) fn is_origin_in_use(parts: &Parts, clone: &Dataset) -> Result<bool> {
+    match clone.prev() {
+        Some(origin) if goes_with_last_clone(parts, &origin)? => Ok(parts.objsets.is_open(&origin)),
+        _ => Ok(false),
+    }
+}
+
 /// Snapshots to be destroyed.
 #[derive(Debug, Clone)]
 pub(in crate::dsl) struct Doomed {

@@ -149,6 +149,10 @@ pub(in crate::dsl) fn check_end(parts: &Parts, clone: &Arc<Dataset>, then: Optio
     }
     check_unused(parts, "rollback", &head, now)?;
     check_unused(parts, "rollback", clone, now)?;
+    // The clone goes, and with it a snapshot that was only kept by it.
+    if super::destroy_sync::is_origin_in_use(parts, clone)? {
+        return Err(cannot("rollback", &name, "its snapshot, which is destroyed then, is busy", ErrorKind::Busy));
+    }
     check_room_to_swap(parts, "rollback", &head, clone.referenced().used, clone.phys().unique_bytes.get())?;
     then.map_or(Ok(()), |then| check_snapshot(parts, &head, then, now))?;
     Ok(head)

@@ -184,6 +184,35 @@ fn limits_need_their_feature() {
     }
 }
 
+/// It is marked to be destroyed while the stream comes in, and goes with the hidden child: its blocks were freed under a reader.
+#[test]
+fn a_receive_does_not_destroy_what_is_read() {
+    let rig = with_snapshot();
+    let snapshot = rig.dsl().open_dataset("pool/a@s").unwrap();
+    let begin = Begin {
+        magic: STREAM_MAGIC,
+        version_info: HEADER_SUBSTREAM,
+        objset_type: ObjsetType::FileSystem.number() as u32,
+        from_guid: snapshot.phys().guid.get(),
+        to_guid: 7,
+        ..Begin::zeroed()
+    };
+    let head = StreamHead { begin, list: NvList::new() };
+    let target = ReceiveTarget { dataset: "pool/a".into(), snapshot: "t".into(), ..ReceiveTarget::default() };
+    let received = rig.with_syncs(|dsl| dsl.receiving().begin_receive(target, &head)).unwrap();
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_snapshots(vec!["pool/a@s".into()], true)).unwrap().is_empty());
+    let reader = rig.dsl().objset(&snapshot).unwrap();
+    let (refused, received) = rig.with_syncs(|dsl| dsl.receiving().end_receive(received, &head)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    assert!(rig.dsl().open_dataset("pool/a@s").is_ok(), "it is gone");
+    drop(reader);
+    let received = received.expect("nothing was changed");
+    rig.with_syncs(|dsl| dsl.receiving().end_receive(received, &head)).map_err(|(error, _)| error).unwrap();
+    assert_eq!(rig.dsl().open_dataset("pool/a@s").err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    assert!(rig.dsl().open_dataset("pool/a@t").is_ok());
+    goes_on(&rig);
+}
+
 /// What a dataset notes of a stream has to fit an entry of a dictionary.
 #[test]
 fn streams_that_say_too_much() {

@@ -22,7 +22,7 @@ use crate::dsl::dead::traverse::Traversal;
 use crate::dsl::dsl::Parts;
 use crate::dsl::meta::key;
 use crate::dsl::snapshots::bookmarks_sync::destroy_bookmarks;
-use crate::dsl::snapshots::destroy_sync::{destroy_snapshot_sync, goes_with_last_clone};
+use crate::dsl::snapshots::destroy_sync::{destroy_snapshot_sync, goes_with_last_clone, is_origin_in_use};
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -45,10 +45,7 @@ pub(in crate::dsl) fn check_destroy(parts: &Parts, name: &str, is_second: bool) 
     if parts.meta.mos.zap_count(dataset.dir.phys().child_dirs.get())? != 0 {
         return Err(refuse("filesystem has children", ErrorKind::Exists));
     }
-    if let Some(origin) = dataset.prev()
-        && goes_with_last_clone(parts, &origin)?
-        && parts.objsets.is_open(&origin)
-    {
+    if is_origin_in_use(parts, &dataset)? {
         return Err(refuse("its origin, which goes with it, is busy", ErrorKind::Busy));
     }
     if dataset.phys().block.is_hole() {
