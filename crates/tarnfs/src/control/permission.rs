@@ -180,6 +180,8 @@ fn received(receive: &StreamReceive) -> Vec<Asked> {
     let receive_permission = if receive.force { "receive" } else { "receive|receive:append" };
     let target = |permission: &str| Asked { permission: permission.to_owned(), of: Of::Target(receive.dataset.clone()) };
     let mut asked: Vec<Asked> = [receive_permission, "mount", "create"].map(target).into();
+    // All that the origin has can be read in its clone, whatever the stream says: that takes what it takes to clone it, or to have received it.
+    asked.extend(receive.origin.iter().flat_map(|origin| on(head_of(origin), &["clone|receive|receive:append"])));
     asked.extend(set_on_new(&receive.dataset, &receive.settings));
     asked
 }
@@ -305,6 +307,9 @@ mod tests {
         assert_eq!(asked(&Request::DatasetPromote(promote)), "promote p/c, mount p/c, promote origin of p/c");
         let receive = StreamReceive { dataset: "p/r".into(), force: true, settings: vec![Setting::new("compression", 15u64)], ..StreamReceive::default() };
         assert_eq!(asked(&Request::StreamReceive(receive)), "receive target p/r, mount target p/r, create target p/r, compression new p/r");
+        let of_clone = StreamReceive { dataset: "p/r".into(), origin: Some("p/a@s".into()), ..StreamReceive::default() };
+        let of_origin = "clone|receive|receive:append p/a";
+        assert_eq!(asked(&Request::StreamReceive(of_clone)), format!("receive|receive:append target p/r, mount target p/r, create target p/r, {of_origin}"));
         let send = StreamSend { snapshot: "p/a@s".into(), raw: true, ..StreamSend::default() };
         assert_eq!(asked(&Request::StreamSend(send)), "send|send:raw|send:encrypted p/a@s");
         let inherit = DatasetInherit { name: "p".into(), property: "mountpoint".into(), received: false };

@@ -118,6 +118,28 @@ fn a_stream_is_received_by_those_who_may_above_it() {
     rig.zdb(&["a.img"]);
 }
 
+/// A stream may say anything of what it is received on top of: that can be read then, by a user that could neither clone it nor look into it.
+#[test]
+fn a_stream_goes_on_top_of_what_its_receiver_may_clone() {
+    let Some(shared) = shared() else { return };
+    let rig = &shared.rig;
+    rig.ok("zfs create tank/home/b");
+    rig.ok("zfs snapshot tank/home/a@1");
+    rig.ok("zfs snapshot tank/home/a@2");
+    rig.ok(&format!("zfs allow -u {OWNER} send tank/home/a"));
+    rig.ok(&format!("zfs allow -u {OWNER} receive,create,mount tank/home/b"));
+    let on_top_of = |origin: &str, new: &str| format!("zfs send -i @1 tank/home/a@2 | zfs receive -o origin={origin} {new}");
+    refused(&shared, OWNER, &on_top_of("tank/home/a@1", "tank/home/b/theirs"));
+    assert_eq!(rig.ok("zfs list -H -r -o name tank/home/b"), "tank/home/b\n", "nothing is left of what was refused");
+    // What the user has received needs no more grants.
+    done(&shared, OWNER, "zfs send tank/home/a@1 | zfs receive tank/home/b/own");
+    done(&shared, OWNER, &on_top_of("tank/home/b/own@1", "tank/home/b/more"));
+    rig.ok(&format!("zfs allow -u {OWNER} clone tank/home/a"));
+    done(&shared, OWNER, &on_top_of("tank/home/a@1", "tank/home/b/theirs"));
+    rig.ok("zpool export tank");
+    rig.zdb(&["a.img"]);
+}
+
 /// To receive is not to set: what came with a stream was set, and what had been set was taken away, with no grant for either.
 #[test]
 fn a_stream_changes_only_properties_that_are_granted() {
