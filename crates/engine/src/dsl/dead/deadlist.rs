@@ -180,6 +180,14 @@ impl Deadlist {
         })
     }
 
+    /// Whether it tells what was born before `key` from what was born after it.
+    pub fn has_key(&self, meta: &Meta, key: u64) -> Result<bool> {
+        if self.old_format {
+            return Ok(false);
+        }
+        self.with_entries(meta, |entries| Ok(entries.contains_key(&key)))
+    }
+
     /// Merges the entry of `key` into the one before it.
     pub fn remove_key(&self, meta: &Meta, key: u64, tx: &SyncTx<'_>) -> Result<()> {
         if self.old_format {

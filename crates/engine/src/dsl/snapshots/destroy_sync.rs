@@ -201,12 +201,12 @@ fn unlink_moved(parts: &Parts, snapshot: &Dataset, next: &Dataset, tx: &SyncTx<'
 }
 
 /// The lists of dead blocks of a head do not tell any more what was born before the snapshot of `txg` from what was born after it.
+///
+/// One may not do so any more: where a counting bookmark was copied to a clone, the last of either head's takes the key out of the clone's lists.
 pub(super) fn remove_key(parts: &Parts, head: &Dataset, txg: u64, tx: &SyncTx<'_>) -> Result<()> {
-    head.deadlist().remove_key(&parts.meta, txg, tx)?;
-    match open_remap_deadlist(parts, head.object)? {
-        Some(list) if list.entries(&parts.meta)?.iter().any(|(key, _)| *key == txg) => list.remove_key(&parts.meta, txg, tx),
-        _ => Ok(()),
-    }
+    let remove = |list: &Deadlist| if list.has_key(&parts.meta, txg)? { list.remove_key(&parts.meta, txg, tx) } else { Ok(()) };
+    remove(&head.deadlist())?;
+    open_remap_deadlist(parts, head.object)?.map_or(Ok(()), |list| remove(&list))
 }
 
 /// Destroys a snapshot without clones and holds. Checked before.

@@ -80,6 +80,29 @@ fn names_that_no_bookmark_has() {
     goes_on(&rig);
 }
 
+/// The lists of the clone lose the key of the snapshot with the last bookmark of the one head, and then with that of the other.
+#[test]
+fn bookmarks_that_were_copied_to_a_clone_go_in_any_order() {
+    for order in [["pool/a#x", "pool/c#y"], ["pool/c#y", "pool/a#x"]] {
+        let rig = with_snapshot();
+        let bookmark = |name: &str, source: &str| {
+            let new = vec![NewBookmark { name: name.into(), source: source.into() }];
+            assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_bookmarks(new)).unwrap().is_empty());
+        };
+        bookmark("pool/a#x", "pool/a@s");
+        let new = NewSnapshots { names: vec!["pool/a@t".into()], properties: Vec::new() };
+        assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new)).unwrap().is_empty());
+        let clone = NewClone { name: "pool/c".into(), snapshot: "pool/a@t".into(), properties: Vec::new() };
+        rig.with_syncs(|dsl| dsl.clone_dataset(clone)).unwrap();
+        assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_snapshots(vec!["pool/a@s".into()], false)).unwrap().is_empty());
+        bookmark("pool/c#y", "pool/a#x");
+        for name in order {
+            rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_bookmarks(vec![name.into()])).unwrap();
+            goes_on(&rig);
+        }
+    }
+}
+
 /// A snapshot that was received redacted is bookmarked with a list of what for, which needs a feature of its own.
 #[test]
 fn a_bookmark_of_what_is_redacted_needs_its_feature() {
