@@ -250,6 +250,11 @@ impl Pool {
         {
             tracing::warn!("pool {name}: what is left of streams that broke off stays: {error}");
         }
+        if !pool.engine.is_read_only()
+            && let Err(error) = pool.engine.dsl.snapshot_verbs().release_temporary()
+        {
+            tracing::warn!("pool {name}: snapshots stay held by sends that broke off: {error}");
+        }
         Ok((pool, rewound))
     }
 

@@ -4,8 +4,11 @@
 //! A hold is a tag with the time when it was set; a snapshot has each tag once. When the last one is released of a snapshot that is only
 //! waiting to be destroyed, and it has no clones, it goes in the same group.
 //!
+//! Holds of OpenZFS's may be temporary: for as long as a send lasts. They are on a list of the pool, so that an import releases what a crash left of them. We
+//! make none, but keep that list right.
+//!
 //! # On disk
-//! `ondisk::dsl::DatasetPhys::user_holds`
+//! `ondisk::dsl::DatasetPhys::user_holds`; [`key::TMP_USERREFS`]: an entry `OBJECT-TAG` for each that is temporary, with the object in hexadecimal digits
 //!
 //! # Path
 //! [`SnapshotVerbs::hold_snapshots`](crate::dsl::SnapshotVerbs::hold_snapshots), [`SnapshotVerbs::release_snapshots`](crate::dsl::SnapshotVerbs::release_snapshots).
@@ -22,6 +25,7 @@ use crate::bail;
 use crate::dmu::SyncTx;
 use crate::dsl::dataset::Dataset;
 use crate::dsl::dsl::Parts;
+use crate::dsl::meta::key;
 use crate::error::Result;
 
 /// Snapshots can be held from this version on.
@@ -128,16 +132,61 @@ impl Tagged {
         // One that is named twice is perhaps gone by then.
         for name in self.names.iter().filter(|name| released.insert(*name)) {
             let snapshot = parts.tree.dataset_by_name(name)?;
-            let is_last = goes_with_last_hold(parts, &snapshot)?;
-            parts.meta.mos.zap_remove(snapshot.phys().user_holds.get(), &self.tag, tx)?;
-            let details = format!("tag={} refs={}", self.tag, count(parts, &snapshot)?);
-            parts.record_dataset_event(&snapshot, "release", &details, tx)?;
-            if is_last && check_destroy_snapshot(parts, &snapshot, false).is_ok() {
-                destroy_snapshot_sync(parts, &snapshot, tx)?;
-            }
+            release_one(parts, &snapshot, &self.tag, tx)?;
         }
         Ok(())
     }
+}
+
+/// Releases a tag that the snapshot has.
+fn release_one(parts: &Parts, snapshot: &Arc<Dataset>, tag: &str, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    let is_last = goes_with_last_hold(parts, snapshot)?;
+    mos.zap_remove(snapshot.phys().user_holds.get(), tag, tx)?;
+    if let Some(list) = mos.zap_u64(key::DIRECTORY, key::TMP_USERREFS)? {
+        mos.zap_remove(list, &format!("{:x}-{tag}", snapshot.object), tx)?;
+    }
+    let details = format!("tag={tag} refs={}", count(parts, snapshot)?);
+    parts.record_dataset_event(snapshot, "release", &details, tx)?;
+    if is_last && check_destroy_snapshot(parts, snapshot, false).is_ok() {
+        destroy_snapshot_sync(parts, snapshot, tx)?;
+    }
+    Ok(())
+}
+
+/// Whether the pool has temporary holds.
+pub(super) fn has_temporary(parts: &Parts) -> Result<bool> {
+    match parts.meta.mos.zap_u64(key::DIRECTORY, key::TMP_USERREFS)? {
+        Some(list) => Ok(parts.meta.mos.zap_count(list)? != 0),
+        None => Ok(false),
+    }
+}
+
+/// The snapshot and the tag that an entry of the list is about; `None`: that hold is there no more, or never was.
+fn temporary<'e>(parts: &Parts, entry: &'e str) -> Option<(Arc<Dataset>, &'e str)> {
+    let (object, tag) = entry.split_once('-')?;
+    let object = u64::from_str_radix(object, 16).ok()?;
+    parts.meta.mos.info(object).ok().filter(|info| info.bonus_type == ObjectType::DSL_DATASET)?;
+    let snapshot = parts.tree.dataset(object).ok().filter(|dataset| dataset.is_snapshot)?;
+    let is_held = match snapshot.phys().user_holds.get() {
+        0 => false,
+        holds => parts.meta.mos.zap_contains(holds, tag).ok()?,
+    };
+    is_held.then_some((snapshot, tag))
+}
+
+/// Releases all temporary holds: whatever set them has ended.
+#[doc(alias = "dsl_pool_clean_tmp_userrefs")]
+pub(super) fn release_temporary_sync(parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+    let mos = &parts.meta.mos;
+    let Some(list) = mos.zap_u64(key::DIRECTORY, key::TMP_USERREFS)? else { return Ok(()) };
+    for (entry, _) in mos.zap_entries(list)? {
+        if let Some((snapshot, tag)) = temporary(parts, &entry) {
+            release_one(parts, &snapshot, tag, tx)?;
+        }
+        mos.zap_remove(list, &entry, tx)?;
+    }
+    Ok(())
 }
 
 /// Whether it waits to be destroyed for one hold alone.

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::bookmark_verbs_sync::{NewBookmark, SentBookmark, bookmark_to_send, check_destroy_bookmarks, create_bookmarks_sync, create_refusals, destroy_bookmarks_sync};
 use super::destroy_sync::Doomed;
-use super::holds_sync::Tagged;
+use super::holds_sync::{Tagged, has_temporary, release_temporary_sync};
 use super::redaction_sync::NewRedaction;
 use super::snapshot_sync::{NewSnapshots, Refusals};
 use crate::canary::Canary;
@@ -178,6 +178,21 @@ impl SnapshotVerbs<'_> {
         let cost = (1, SpaceCheck::None);
         let released = Tagged { names, tag };
         self.run_refusable(cost, released, |parts, held, _| held.release_refusals(parts), |parts, held, tx| held.release_sync(parts, tx))
+    }
+
+    /// Releases what sends of OpenZFS's held that a crash ended. When a pool is opened.
+    ///
+    /// # Errors
+    /// The MOS cannot be read; `ReadOnly`.
+    pub fn release_temporary(&self) -> Result<()> {
+        let has_any = {
+            let _names = self.0.lock_names();
+            has_temporary(&self.0.parts)?
+        };
+        if !has_any {
+            return Ok(());
+        }
+        self.0.run_task(1, SpaceCheck::None, |_| Ok(()), |dsl, tx| release_temporary_sync(&dsl.parts, tx))
     }
 
     /// Makes bookmarks.

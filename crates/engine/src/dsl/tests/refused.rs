@@ -59,6 +59,43 @@ fn tags_and_snapshots_that_are_named_twice() {
     rig.check();
 }
 
+/// OpenZFS holds what it sends, and lists these holds for the import after a crash. What the list says of anything else is of no consequence.
+#[test]
+fn temporary_holds_end_with_an_import() {
+    let rig = with_snapshot();
+    let names = || vec!["pool/a@s".to_owned()];
+    let object = rig.dsl().open_dataset("pool/a@s").unwrap().object;
+    let tags = ["keep", ".send-1-2", ".send-3-4"];
+    for tag in tags {
+        assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().hold_snapshots(names(), tag.into())).unwrap().is_empty());
+    }
+    let list = rig.with_syncs(|dsl| {
+        dsl.run_task(1, SpaceCheck::None, |_| Ok(()), move |dsl, tx| {
+            let mos = &dsl.meta.mos;
+            let list = mos.zap_create(ObjectType::USERREFS, tx)?;
+            mos.zap_add_u64(meta::key::DIRECTORY, meta::key::TMP_USERREFS, list, tx)?;
+            for entry in [".send-1-2", ".send-3-4", ".send-5-6"].map(|tag| format!("{object:x}-{tag}")) {
+                mos.zap_add_u64(list, &entry, 1, tx)?;
+            }
+            for entry in ["1-keep", "ffffffffffff-keep", "keep", "-", "x-keep"] {
+                mos.zap_add_u64(list, entry, 1, tx)?;
+            }
+            Ok(list)
+        })
+    });
+    let list = list.unwrap();
+    let is_held = |tag: &str| {
+        let dsl = rig.dsl();
+        dsl.meta.mos.zap_contains(dsl.open_dataset("pool/a@s").unwrap().phys().user_holds.get(), tag).unwrap()
+    };
+    // Released by hand it is no more on the list.
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().release_snapshots(names(), ".send-3-4".into())).unwrap().is_empty());
+    assert_eq!(rig.dsl().meta.mos.zap_count(list).unwrap(), 7);
+    rig.with_syncs(|dsl| dsl.snapshot_verbs().release_temporary()).unwrap();
+    assert_eq!((rig.dsl().meta.mos.zap_count(list).unwrap(), tags.map(is_held)), (0, [true, false, false]));
+    goes_on(&rig);
+}
+
 #[test]
 fn names_that_no_bookmark_has() {
     let rig = with_snapshot();
