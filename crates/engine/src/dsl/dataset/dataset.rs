@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use ondisk::dsl::{BOOKMARK_FLAG_HAS_FREED_BEFORE_NEXT, BookmarkPhys, DATASET_FLAG_INCONSISTENT, DatasetPhys};
+use ondisk::dsl::{BOOKMARK_FLAG_HAS_FREED_BEFORE_NEXT, BookmarkPhys, DATASET_FLAG_CASE_INSENSITIVE, DATASET_FLAG_INCONSISTENT, DatasetPhys};
 use ondisk::feature::{Feature, FeatureFlags};
 use ondisk::object_type::ObjectType;
 
@@ -44,6 +44,7 @@ use crate::dsl::tree::tree::Tree;
 use crate::error::{Result, Within};
 use crate::sync::Published;
 use crate::txg::Txg;
+use crate::zap::Match;
 use crate::{bail, error};
 
 /// What datasets use of the DSL. Weakly what keeps datasets, so that nothing holds itself.
@@ -250,12 +251,20 @@ impl Dataset {
         Ok(snapshots.into_iter().map(|(_, name, object)| (name, object)).collect())
     }
 
-    /// The object of the snapshot called `name`.
+    /// The object of the snapshot called `name`. Where case does not matter to names of files, it does not to those of snapshots: one that is written just so
+    /// is the one, and else one that differs in case.
+    #[doc(alias = "dsl_dataset_snap_lookup")]
     pub fn snapshot_object(&self, name: &str) -> Result<Option<u64>> {
-        match self.phys().snapshot_names.get() {
-            0 => Ok(None),
-            names => self.meta().mos.zap_u64(names, name),
+        let phys = self.phys();
+        let names = match phys.snapshot_names.get() {
+            0 => return Ok(None),
+            names => self.meta().mos.zap(names)?,
+        };
+        let found = names.lookup_u64(name)?;
+        if found.is_some() || phys.flags.get() & DATASET_FLAG_CASE_INSENSITIVE == 0 {
+            return Ok(found);
         }
+        Ok(names.lookup_matching(name, Match::Normalized)?.map(|(value, _)| value.first()))
     }
 
     /// The snapshot that a clone's head comes from; `None` if it is no clone.

@@ -128,10 +128,10 @@ impl Tagged {
     /// Releases them. Checked before.
     #[doc(alias = "dsl_dataset_user_release_sync_one")]
     pub(in crate::dsl) fn release_sync(&self, parts: &Parts, tx: &SyncTx<'_>) -> Result<()> {
+        let snapshots = self.names.iter().map(|name| parts.tree.dataset_by_name(name)).collect::<Result<Vec<Arc<Dataset>>>>()?;
         let mut released = BTreeSet::new();
         // One that is named twice is perhaps gone by then.
-        for name in self.names.iter().filter(|name| released.insert(*name)) {
-            let snapshot = parts.tree.dataset_by_name(name)?;
+        for snapshot in snapshots.into_iter().filter(|snapshot| released.insert(snapshot.object)) {
             release_one(parts, &snapshot, &self.tag, tx)?;
         }
         Ok(())

@@ -96,6 +96,39 @@ fn temporary_holds_end_with_an_import() {
     goes_on(&rig);
 }
 
+/// On `casesensitivity=insensitive` two names that differ in case are one, as they are for OpenZFS.
+#[test]
+fn case_does_not_matter_to_snapshots_where_it_does_not_to_files() {
+    let rig = rig();
+    rig.create();
+    let plain = |name: &str, case_insensitive: bool| NewDataset { case_insensitive, ..new_dataset(name) };
+    rig.with_syncs(|dsl| dsl.create_dataset(plain("pool/a", true))).unwrap();
+    rig.with_syncs(|dsl| dsl.create_dataset(plain("pool/b", false))).unwrap();
+    let take = |name: &str| {
+        let new = NewSnapshots { names: vec![name.into()], properties: Vec::new() };
+        let refused = rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new)).unwrap();
+        refused.iter().map(|(_, error)| error.kind()).collect::<Vec<_>>()
+    };
+    let names = |head: &str| {
+        let snapshots = rig.dsl().open_dataset(head).unwrap().snapshots().unwrap();
+        snapshots.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert_eq!((take("pool/b@x"), take("pool/b@X"), names("pool/b")), (vec![], vec![], vec!["x".to_owned(), "X".to_owned()]));
+    assert_eq!((take("pool/a@x"), take("pool/a@X"), names("pool/a")), (vec![], vec![ErrorKind::Exists], vec!["x".to_owned()]));
+    let object = |name: &str| rig.dsl().open_dataset(name).unwrap().object;
+    assert_eq!(object("pool/a@X"), object("pool/a@x"));
+    assert_ne!(object("pool/b@X"), object("pool/b@x"));
+    rig.with_syncs(|dsl| dsl.rename_snapshot("pool/a", "X", "Yes", false)).unwrap();
+    assert_eq!(names("pool/a"), ["Yes"]);
+    let both = || vec!["pool/a@yes".to_owned(), "pool/a@YES".to_owned()];
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().hold_snapshots(vec!["pool/a@yes".into()], "t".into())).unwrap().is_empty());
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().destroy_snapshots(both(), true)).unwrap().is_empty());
+    // It goes with the first release, and is not there for the second.
+    assert!(rig.with_syncs(|dsl| dsl.snapshot_verbs().release_snapshots(both(), "t".into())).unwrap().is_empty());
+    assert!(names("pool/a").is_empty());
+    goes_on(&rig);
+}
+
 #[test]
 fn names_that_no_bookmark_has() {
     let rig = with_snapshot();

@@ -184,7 +184,11 @@ pub(in crate::dsl) fn rename_snapshot_sync(parts: &Parts, head: &str, from: &str
         parts.record_dataset_event(&snapshot, "rename", &format!("-> @{to}"), tx)?;
         note_snapshots_changed(&parts.meta, &head.dir, tx)?;
         let names = head.phys().snapshot_names.get();
-        mos.zap_remove(names, from, tx)?;
+        // Where case does not matter, it may be written in another way there.
+        if !mos.zap_remove(names, from, tx)? {
+            let name = parts.tree.snapshot_names().name_of(mos, names, object)?;
+            mos.zap_remove(names, &name, tx)?;
+        }
         mos.zap_add_u64(names, to, object, tx)?;
     }
     parts.objsets.refresh_settings()
