@@ -202,7 +202,7 @@ fn unlink_moved(parts: &Parts, snapshot: &Dataset, next: &Dataset, tx: &SyncTx<'
 
 /// The lists of dead blocks of a head do not tell any more what was born before the snapshot of `txg` from what was born after it.
 ///
-/// One may not do so any more: where a counting bookmark was copied to a clone, the last of either head's takes the key out of the clone's lists.
+/// A list may have lost the key before: where a counting bookmark was copied to a clone, both the last of its own head and that of the clone take it out of the clone's.
 pub(super) fn remove_key(parts: &Parts, head: &Dataset, txg: u64, tx: &SyncTx<'_>) -> Result<()> {
     let remove = |list: &Deadlist| if list.has_key(&parts.meta, txg)? { list.remove_key(&parts.meta, txg, tx) } else { Ok(()) };
     remove(&head.deadlist())?;

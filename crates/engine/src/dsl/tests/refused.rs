@@ -218,7 +218,7 @@ fn a_bookmark_that_a_stream_is_sent_by_stays() {
 #[test]
 fn redaction_lists_without_order_are_not_sent_by() {
     let entry = |object, block| RedactBlockPhys::new(object, block, 1, 128 << 10);
-    for blocks in [vec![entry(0, 0)], vec![entry(2, 0), entry(1, 0)], vec![entry(1, 1), entry(1, 0)]] {
+    for blocks in [vec![entry(0, 0)], vec![entry(u64::MAX, 0)], vec![entry(2, 0), entry(1, 0)], vec![entry(1, 1), entry(1, 0)]] {
         let rig = with_redaction(blocks.clone());
         let options = SendOptions { redact: Some("b".into()), ..SendOptions::default() };
         let sender = Sender::new(&rig.dsl(), "pool/v@s", None, &options).unwrap();

@@ -4,6 +4,7 @@
 //! [`RedactionListPhys`] in the bonus (or the spill block) of a MOS object, behind it the guids of the redaction snapshots; the object's data are
 //! [`RedactBlockPhys`], in the order of objects and blocks.
 
+use ondisk::dnode::OBJECTS_MAX;
 use ondisk::dsl::{RedactBlockPhys, RedactionListPhys};
 use zerocopy::FromBytes;
 
@@ -90,7 +91,7 @@ impl<'a> RedactionList<'a> {
         for entry in entries {
             let (object, first) = (entry.object.get(), entry.block.get());
             // What is not in order would hide what comes behind it: that would be sent.
-            if object == 0 || (object, first) < self.last {
+            if object == 0 || object >= OBJECTS_MAX || (object, first) < self.last {
                 bail!(Corrupt, "redaction list {}: object {object}, block {first} is not in its place", self.object);
             }
             self.last = (object, first);
