@@ -205,6 +205,10 @@ impl SpaceOwner for Dataset {
         self.promise(txg, bytes)
     }
 
+    fn reserve_again(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
+        self.promise(txg, bytes).or_else(|_| self.promise_again(txg, bytes))
+    }
+
     fn reserve_to_free(&self, _txg: Txg) -> Result<(), Refusal> {
         self.room().check_room_to_free(&self.dir)
     }

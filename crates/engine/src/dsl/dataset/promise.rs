@@ -5,7 +5,7 @@
 
 use super::Dataset;
 use crate::dmu::Refusal;
-use crate::dsl::space::room::Share;
+use crate::dsl::space::room::{Room, Share};
 use crate::dsl::tree::dir::beyond_reservation;
 use crate::error;
 use crate::txg::Txg;
@@ -48,6 +48,14 @@ impl Dataset {
             return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
         }
         self.room().promise(&self.dir, txg, bytes, share)
+    }
+
+    /// Promises what was promised before a crash: quotas do not matter, only whether the pool has room, and a part of what it keeps back is for that too. As many
+    /// small groups write it as were needed then for one: what one could take beyond a quota, they could not.
+    pub(in crate::dsl) fn promise_again(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
+        self.room().check_room_again(&self.dir, bytes)?;
+        Room::promise_more(&self.dir, txg, bytes);
+        Ok(())
     }
 
     /// A transaction of `txg` frees `bytes` of it, about.

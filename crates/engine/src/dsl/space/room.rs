@@ -238,9 +238,14 @@ impl Room {
 
     /// Whether there is room left to note in what is freed, by the root that is above `dir`.
     pub(in crate::dsl) fn check_room_to_free(&self, dir: &Dir) -> Result<(), Refusal> {
-        match dir.with_parent(|parent| self.check_room_to_free(parent)) {
+        self.check_room_again(dir, 0)
+    }
+
+    /// Whether the pool whose root is above `dir` has room for `bytes` that are written in any case, in half of what it keeps back if need be.
+    pub(in crate::dsl) fn check_room_again(&self, dir: &Dir, bytes: u64) -> Result<(), Refusal> {
+        match dir.with_parent(|parent| self.check_room_again(parent, bytes)) {
             Some(checked) => checked,
-            None => self.check_pool(dir, dir.phys().used_bytes.get(), dir.promised(), 0, SpaceCheck::Reserved),
+            None => self.check_pool(dir, dir.phys().used_bytes.get(), dir.promised(), bytes, SpaceCheck::Reserved),
         }
     }
 
