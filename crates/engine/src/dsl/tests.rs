@@ -18,6 +18,7 @@ mod branch;
 mod lists;
 mod destroy;
 mod refused;
+mod room;
 
 use super::feature::Features;
 use super::*;
@@ -183,8 +184,13 @@ impl Rig {
 
     /// All passes of a txg.
     fn sync(&self, txg: u64) {
+        self.sync_from(txg, 1);
+    }
+
+    /// Those from this one on.
+    fn sync_from(&self, txg: u64, first: u32) {
         let dsl = self.dsl();
-        for pass in 1.. {
+        for pass in first.. {
             assert!(pass < 20, "no end to the passes of txg {txg}");
             let frees = Mutex::new(Vec::new());
             let tx = SyncTx::new(&self.context, txg, pass, &frees);

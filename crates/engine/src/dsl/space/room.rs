@@ -86,6 +86,8 @@ struct PoolSize {
     embedded_log: AtomicU64,
     withheld: AtomicU64,
     deferred: AtomicU64,
+    /// What all datasets used when the last group was on disk.
+    used: AtomicU64,
 }
 
 /// What `pool` tells about its size. All without the share of parity.
@@ -122,6 +124,16 @@ impl Room {
         self.size.embedded_log.store(space.embedded_log, Ordering::Relaxed);
         self.size.withheld.store(space.withheld, Ordering::Relaxed);
         self.size.deferred.store(space.deferred, Ordering::Relaxed);
+    }
+
+    /// A group is on disk, and what the pool has told of its size has what that freed.
+    pub(in crate::dsl) fn note_used(&self, root: &Dir) {
+        self.size.used.store(root.limits().used(), Ordering::Relaxed);
+    }
+
+    /// What the group that is being written has freed: nobody uses it any more, but it cannot be allocated either, and the pool has not told yet whether it waits.
+    fn freed_meanwhile(&self, root: &Dir) -> u64 {
+        self.size.used.load(Ordering::Relaxed).saturating_sub(root.limits().used())
     }
 
     /// The space that datasets may use altogether.
@@ -215,9 +227,11 @@ impl Room {
 
     /// Whether the pool has room for `bytes` more. What is promised counts twice: in the worst case all of it is written in
     /// the smallest pieces, each level of which needs headers of its own. Promises may reach a little into what is kept back,
-    /// but never so far that the group could not be written.
+    /// but never so far that the group could not be written. What the group before is freeing counts as used until that is on disk.
     fn check_pool(&self, root: &Dir, used: u64, promised: u64, bytes: u64, check: SpaceCheck) -> Result<(), Refusal> {
         let deferred = self.size.deferred.load(Ordering::Relaxed);
+        let freed_meanwhile = self.freed_meanwhile(root);
+        let used = used.saturating_add(freed_meanwhile);
         let usable = self.usable_space(check);
         let limit = usable.saturating_sub(deferred);
         let capacity = self.size.capacity.load(Ordering::Relaxed);
@@ -227,7 +241,7 @@ impl Room {
         if used < limit && wanted.saturating_add(promised.saturating_mul(PIECES_FACTOR)) <= limit {
             return Ok(());
         }
-        let coming_free = deferred.saturating_add(self.being_freed(root));
+        let coming_free = deferred.saturating_add(freed_meanwhile).saturating_add(self.being_freed(root));
         let name = root.full_name();
         if promised == 0 && used.max(wanted) >= limit.saturating_add(coming_free) {
             return Err(error!(NoSpace, "{name}: out of space ({used} bytes used of {limit}, {bytes} wanted)").into());

@@ -1,0 +1,62 @@
+//! Promises of space, where little is left.
+
+use super::*;
+
+const FILE_BYTES: usize = 3 << 20;
+
+/// With `pool/a`, that has a file of [`FILE_BYTES`].
+fn with_file() -> Rig {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    let objset = objset_of(&rig, "pool/a");
+    let member = Membership::single(objset.clone());
+    let tx = OpenTx::assign(&member, FILE_BYTES as u64).unwrap();
+    let mut data = vec![0; FILE_BYTES];
+    ChaCha8Rng::seed_from_u64(2).fill(&mut data[..]);
+    objset.hold(1).unwrap().write(&tx, 0, &data).unwrap();
+    drop(tx);
+    rig.next_txg();
+    rig
+}
+
+fn objset_of(rig: &Rig, name: &str) -> Arc<Objset> {
+    let dsl = rig.dsl();
+    dsl.objset(&dsl.open_dataset(name).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn assert_for_now(asked: &Result<(), Refusal>) {
+    assert!(matches!(asked, Err(Refusal::ForNow(error)) if error.kind() == ErrorKind::NoSpace), "{asked:?}");
+}
+
+/// A removed file was no longer counted as soon as its group was being written, and what it had had was promised again; but it could not be used before the group was on
+/// disk, and often not then. The next group found no place, and the pool stopped.
+#[test]
+fn what_is_freed_is_not_promised_before_its_group_is_on_disk() {
+    let rig = with_file();
+    let (dsl, objset) = (rig.dsl(), objset_of(&rig, "pool/a"));
+    let used = dsl.root_dir().unwrap().phys().used_bytes.get();
+    // Half of it is kept back, and a fourth of that can be promised: the pool is full.
+    dsl.set_pool_space(PoolSpace { capacity: 2 * used, ..PoolSpace::default() });
+    let wanted = 5 << 18;
+    let member = Membership::single(objset.clone());
+    let tx = OpenTx::assign_freeing(&member).unwrap();
+    objset.free(&tx, 1).unwrap();
+    drop(tx);
+    let groups = &rig.context.groups;
+    let txg = groups.quiesce();
+    assert_eq!(groups.begin_sync(), Some(txg));
+    let frees = Mutex::new(Vec::new());
+    let tx = SyncTx::new(&rig.context, txg, 1, &frees);
+    *rig.root.lock() = dsl.sync_pass(&tx).unwrap();
+    assert!(dsl.root_dir().unwrap().phys().used_bytes.get() + (FILE_BYTES as u64) < used + (1 << 20), "nothing was freed");
+    assert_for_now(&objset.owner().reserve(groups.open_txg(), wanted));
+    rig.free_blocks(&frees, txg);
+    rig.sync_from(txg, 2);
+    groups.end_sync(txg, Ok(()));
+    objset.owner().reserve(groups.open_txg(), wanted).unwrap();
+    dsl.clear_in_flight(groups.open_txg());
+    drop(objset);
+    rig.check();
+}
