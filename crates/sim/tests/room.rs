@@ -11,6 +11,7 @@ use std::sync::Arc;
 use engine::alloc::ClassKind;
 use engine::error::{Error, ErrorKind, Result};
 use engine::tunables::Tunables;
+use engine::vdev::DraidColumns;
 use sim::scenario::{Layout, Rig, contents};
 use tarnfs::zpl::{OwnerKind, QuotaOf, space_used_by};
 use tarnfs::{Credentials, FileSystem, Stat, WriteMode};
@@ -454,4 +455,27 @@ fn a_pool_of_which_much_is_promised_writes_its_group() {
     fs.release_all();
     drop(fs);
     end(&mut rig, "a group that is wanted early");
+}
+
+/// Each block of 4 KiB takes a whole stripe of a dRAID vdev, eight times its size. It was promised as if it took its size: what was let in found no place, and
+/// the pool stopped.
+#[test]
+fn small_blocks_fill_draid_as_far_as_they_fit() {
+    let layout = Layout { parity: 1, sides: 10, bytes: 96 << 20, ..Layout::default() };
+    let mut rig = Rig::create_draid(layout, DraidColumns { data: 8, spares: 1 }, &[("compression", "off"), ("recordsize", "4K")]);
+    let (fs, root) = (file_system(&rig, "tank"), Credentials::root());
+    let stat = make(&fs, "f", &root).unwrap();
+    let mut written = 0;
+    loop {
+        match fs.write(stat.inode, WriteMode::At(written), &contents(written, PIECE, 0), &root) {
+            Ok(_) => written += PIECE as u64,
+            Err(error) => break assert_full(&error),
+        }
+        assert!(written < 512 << 20, "nothing limits it");
+    }
+    rig.sync();
+    fs.unlink(fs.root(), b"f").unwrap();
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "small blocks on dRAID");
 }
