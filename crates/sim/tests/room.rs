@@ -479,3 +479,28 @@ fn small_blocks_fill_draid_as_far_as_they_fit() {
     drop(fs);
     end(&mut rig, "small blocks on dRAID");
 }
+
+/// A file that a reservation pays for was written over, while a checkpoint kept what it had been. All of it was let in at once, though the old blocks could not be used before
+/// the group was on disk: it found no place, and the pool stopped.
+#[test]
+fn a_reservation_is_not_beyond_what_a_checkpoint_leaves() {
+    let root = Credentials::root();
+    let mut rig = pool();
+    rig.create_file_system("tank/r", &[("refreservation", "100M")]);
+    let fs = file_system(&rig, "tank/r");
+    let stat = make(&fs, "f", &root).unwrap();
+    write(&fs, stat.inode, 90 * PIECE, &root).unwrap();
+    rig.sync();
+    rig.pool().engine().take_checkpoint().unwrap();
+    for _ in 0..3 {
+        if let Err(error) = write(&fs, stat.inode, 90 * PIECE, &root) {
+            assert_full(&error);
+        }
+        rig.sync();
+    }
+    fs.release_all();
+    drop(fs);
+    rig.export();
+    rig.import();
+    end(&mut rig, "a reservation and a checkpoint");
+}

@@ -447,6 +447,13 @@ impl Allocator {
         groups.iter().filter(|group| group.is_usable()).map(|group| group.data_share(group.space_use().space.saturating_sub(group.embedded_log_bytes()))).sum()
     }
 
+    /// Of that, what is free.
+    pub fn data_free(&self, class: ClassKind) -> u64 {
+        let groups = self.class_groups(class);
+        let free = |group: &Arc<Group>| group.data_use().free().saturating_sub(group.data_share(group.embedded_log_bytes()));
+        groups.iter().filter(|group| group.is_usable()).map(free).sum()
+    }
+
     /// What groups that are not on disk have allocated of a class: [`SpaceUse`] does not have it yet.
     pub fn taken(&self, class: ClassKind) -> u64 {
         self.class_groups(class).iter().map(|group| group.taken()).sum()

@@ -176,7 +176,7 @@ impl Rig {
             fill: fill(),
         };
         let dsl = Dsl::create(meta, new, owner, Some(owner_of), &tx).unwrap();
-        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, free: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
         *self.dsl.lock() = Some(dsl);
         self.free_blocks(&frees, TXG_INITIAL);
         self.sync(TXG_INITIAL);
@@ -260,7 +260,7 @@ impl Rig {
         assert_eq!(unsupported, []);
         let meta = Meta::new(mos, features, 5000, self.context.clone());
         let dsl = Dsl::open(meta, "pool", owner, Some(owner_of)).unwrap();
-        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, free: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
         *self.dsl.lock() = Some(dsl);
     }
 

@@ -54,6 +54,7 @@ impl Dataset {
     /// small groups write it as were needed then for one: what one could take beyond a quota, they could not.
     pub(in crate::dsl) fn promise_again(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
         self.room().check_room_again(&self.dir, bytes)?;
+        self.room().check_place(&self.dir, bytes)?;
         Room::promise_more(&self.dir, txg, bytes);
         Ok(())
     }
@@ -69,10 +70,6 @@ impl Dataset {
 
     /// `bytes` of what was promised to a transaction of `txg` were not needed.
     pub(in crate::dsl) fn take_back(&self, txg: Txg, bytes: u64) {
-        let mut left = bytes;
-        self.dir.upwards(&mut |dir| {
-            left = dir.take_back(txg, left);
-            left > 0
-        });
+        self.room().take_back(&self.dir, txg, bytes);
     }
 }

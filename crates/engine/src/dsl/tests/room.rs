@@ -60,3 +60,30 @@ fn what_is_freed_is_not_promised_before_its_group_is_on_disk() {
     drop(objset);
     rig.check();
 }
+
+/// A reservation paid for what was written over the file that it was made for, in whatever amount: that there must be a place for it, too, until the old can be used again,
+/// nobody looked at, and the pool stopped.
+#[test]
+fn what_a_reservation_pays_for_needs_a_place() {
+    let rig = with_file();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/b"))).unwrap();
+    let reserved = vec![("refreservation".to_owned(), PropertyChange::Set(PropertyValue::Number(64 << 20)))];
+    rig.with_syncs(|dsl| dsl.set_properties("pool/a", reserved)).unwrap();
+    let (dsl, a, b) = (rig.dsl(), objset_of(&rig, "pool/a"), objset_of(&rig, "pool/b"));
+    // Of that, 32 MiB are kept back.
+    dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, free: 100 << 20, ..PoolSpace::default() });
+    let txg = rig.context.groups.open_txg();
+    a.owner().reserve(txg, 30 << 20).unwrap();
+    for other in [&a, &b] {
+        assert_for_now(&other.owner().reserve(txg, 10 << 20));
+    }
+    a.owner().settle(txg, 30 << 20, 0);
+    b.owner().reserve(txg, 10 << 20).unwrap();
+    dsl.clear_in_flight(txg);
+    let refused = a.owner().reserve(txg, 40 << 20);
+    assert!(matches!(&refused, Err(Refusal::Final(error)) if error.kind() == ErrorKind::NoSpace), "{refused:?}");
+    a.owner().reserve(txg, 30 << 20).unwrap();
+    dsl.clear_in_flight(txg);
+    drop((a, b));
+    rig.check();
+}
