@@ -23,7 +23,6 @@ use super::state::DatasetState;
 use crate::dmu::{LostTree, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::dsl::meta::{Space, SpaceDelta, change};
 use crate::dsl::snapshots::bookmarks_sync::{counting_bookmarks, write_bookmarks};
-use crate::dsl::space::room::Room;
 use crate::dsl::tree::dir::beyond_reservation;
 use crate::error::Result;
 use crate::txg::Txg;
@@ -223,7 +222,7 @@ impl SpaceOwner for Dataset {
 
     fn settle(&self, txg: Txg, promised: u64, needed: u64) {
         if needed > promised {
-            Room::promise_more(&self.dir, txg, needed - promised);
+            self.promise_more(txg, needed - promised);
         } else {
             self.take_back(txg, promised - needed);
         }

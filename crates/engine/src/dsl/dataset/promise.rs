@@ -27,7 +27,8 @@ impl Dataset {
         if bytes == 0 {
             return Ok(());
         }
-        let promised = self.dir.promised();
+        // Not what is promised in file systems below: these two limits are of this one alone.
+        let promised = self.promised.total();
         let limits = self.limits();
         let (unique, reserved, referenced, quota) = (limits.unique(), limits.reserved(), limits.referenced(), limits.quota());
         let mut share = Share::default();
@@ -47,7 +48,9 @@ impl Dataset {
             let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < quota;
             return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
         }
-        self.room().promise(&self.dir, txg, bytes, share)
+        self.room().promise(&self.dir, txg, bytes, share)?;
+        self.promised.add(txg, bytes);
+        Ok(())
     }
 
     /// Promises what was promised before a crash: quotas do not matter, only whether the pool has room, and a part of what it keeps back is for that too. As many
@@ -55,8 +58,14 @@ impl Dataset {
     pub(in crate::dsl) fn promise_again(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
         self.room().check_room_again(&self.dir, bytes)?;
         self.room().check_place(&self.dir, bytes)?;
-        Room::promise_more(&self.dir, txg, bytes);
+        self.promise_more(txg, bytes);
         Ok(())
+    }
+
+    /// A transaction of `txg` has dirtied `bytes` more than it was promised, or is promised them in any case.
+    pub(in crate::dsl) fn promise_more(&self, txg: Txg, bytes: u64) {
+        self.promised.add(txg, bytes);
+        Room::promise_more(&self.dir, txg, bytes);
     }
 
     /// A transaction of `txg` frees `bytes` of it, about.
@@ -70,6 +79,7 @@ impl Dataset {
 
     /// `bytes` of what was promised to a transaction of `txg` were not needed.
     pub(in crate::dsl) fn take_back(&self, txg: Txg, bytes: u64) {
+        self.promised.take_back(txg, bytes);
         self.room().take_back(&self.dir, txg, bytes);
     }
 }

@@ -87,3 +87,34 @@ fn what_a_reservation_pays_for_needs_a_place() {
     drop((a, b));
     rig.check();
 }
+
+/// What was promised to a file system below counted against the limits of the one above, which are of that one alone: with much of a refquota left its writers were told
+/// that it is exceeded, and its own reservation was taken for used up.
+#[test]
+fn promises_below_do_not_count_for_a_dataset_of_its_own() {
+    let rig = with_file();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a/below"))).unwrap();
+    let number = |name: &str, number| (name.to_owned(), PropertyChange::Set(PropertyValue::Number(number)));
+    let limits = vec![number("refquota", 20 << 20), number("refreservation", 16 << 20)];
+    rig.with_syncs(|dsl| dsl.set_properties("pool/a", limits)).unwrap();
+    let (dsl, a, below) = (rig.dsl(), objset_of(&rig, "pool/a"), objset_of(&rig, "pool/a/below"));
+    let txg = rig.context.groups.open_txg();
+    below.owner().reserve(txg, 24 << 20).unwrap();
+    // Nothing is left but what is reserved.
+    let used = dsl.root_dir().unwrap().phys().used_bytes.get();
+    dsl.set_pool_space(PoolSpace { capacity: 2 * used, free: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+    assert_for_now(&below.owner().reserve(txg, 1 << 20));
+    a.owner().reserve(txg, 1 << 20).unwrap();
+    // Its own count.
+    a.owner().reserve(txg, 10 << 20).unwrap();
+    a.owner().settle(txg, 10 << 20, 18 << 20);
+    let own = a.owner().reserve(txg, 1 << 20);
+    assert!(matches!(&own, Err(Refusal::ForNow(error)) if error.kind() == ErrorKind::Quota), "{own:?}");
+    a.owner().settle(txg, 18 << 20, 0);
+    a.owner().reserve(txg, 1 << 20).unwrap();
+    dsl.clear_in_flight(txg);
+    a.owner().reserve(txg, 1 << 20).unwrap();
+    dsl.clear_in_flight(txg);
+    drop((a, below));
+    rig.check();
+}
