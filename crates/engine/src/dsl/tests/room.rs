@@ -8,8 +8,14 @@ const FILE_BYTES: usize = 3 << 20;
 fn with_file() -> Rig {
     let rig = rig();
     rig.create();
-    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
-    let objset = objset_of(&rig, "pool/a");
+    make(&rig, "pool/a");
+    rig
+}
+
+/// A file system that has a file of [`FILE_BYTES`].
+fn make(rig: &Rig, name: &'static str) {
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset(name))).unwrap();
+    let objset = objset_of(rig, name);
     let member = Membership::single(objset.clone());
     let tx = OpenTx::assign(&member, FILE_BYTES as u64).unwrap();
     let mut data = vec![0; FILE_BYTES];
@@ -17,7 +23,6 @@ fn with_file() -> Rig {
     objset.hold(1).unwrap().write(&tx, 0, &data).unwrap();
     drop(tx);
     rig.next_txg();
-    rig
 }
 
 fn objset_of(rig: &Rig, name: &str) -> Arc<Objset> {
@@ -116,5 +121,31 @@ fn promises_below_do_not_count_for_a_dataset_of_its_own() {
     a.owner().reserve(txg, 1 << 20).unwrap();
     dsl.clear_in_flight(txg);
     drop((a, below));
+    rig.check();
+}
+
+/// Each of several snapshots that are taken together found the same room for what its file system has to reserve anew.
+#[test]
+fn snapshots_taken_together_need_room_together() {
+    let rig = with_file();
+    make(&rig, "pool/b");
+    let reserved = || vec![("refreservation".to_owned(), PropertyChange::Set(PropertyValue::Number(FILE_BYTES as u64)))];
+    for name in ["pool/a", "pool/b"] {
+        rig.with_syncs(|dsl| dsl.set_properties(name, reserved())).unwrap();
+    }
+    let dsl = rig.dsl();
+    let used = dsl.root_dir().unwrap().phys().used_bytes.get();
+    let left = FILE_BYTES as u64 + (1 << 20);
+    // Half of it is kept back.
+    dsl.set_pool_space(PoolSpace { capacity: 2 * (used + left), free: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+    let take = |names: &[&str]| {
+        let new = NewSnapshots { names: names.iter().map(|name| (*name).to_owned()).collect(), properties: Vec::new() };
+        let refusals = rig.with_syncs(|dsl| dsl.snapshot_verbs().create_snapshots(new)).unwrap();
+        refusals.into_iter().map(|(_, error)| error.kind()).collect::<Vec<_>>()
+    };
+    assert_eq!(take(&["pool/a@s", "pool/b@s"]), [ErrorKind::NoSpace]);
+    assert!(dsl.open_dataset("pool/a@s").is_err() && dsl.open_dataset("pool/b@s").is_err());
+    assert!(take(&["pool/a@s"]).is_empty());
+    assert_eq!(take(&["pool/b@s"]), [ErrorKind::NoSpace]);
     rig.check();
 }
