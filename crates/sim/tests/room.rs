@@ -504,3 +504,25 @@ fn a_reservation_is_not_beyond_what_a_checkpoint_leaves() {
     rig.import();
     end(&mut rig, "a reservation and a checkpoint");
 }
+
+/// With a write-back cache the kernel is told to ask before each write where the room is short. That was measured by what is on disk: of a quota of gigabytes most had been taken from
+/// programs and waited for its group, and the kernel went on taking what could not be stored.
+#[test]
+fn room_is_without_what_waits_for_its_group() {
+    let root = Credentials::root();
+    for limit in ["quota", "refquota"] {
+        let mut rig = pool();
+        rig.create_file_system("tank/q", &[(limit, "50M")]);
+        let fs = file_system(&rig, "tank/q");
+        assert!((48 << 20..=50 << 20).contains(&fs.room()), "{limit}: {}", fs.room());
+        let stat = make(&fs, "f", &root).unwrap();
+        write(&fs, stat.inode, 10 * PIECE, &root).unwrap();
+        let waits = fs.room();
+        rig.sync();
+        assert!((35 << 20..=40 << 20).contains(&waits), "{limit}: {waits}, and {} when it is on disk", fs.room());
+        assert!((38 << 20..=40 << 20).contains(&fs.room()), "{limit}: {} on disk", fs.room());
+        fs.release_all();
+        drop(fs);
+        end(&mut rig, "what waits");
+    }
+}

@@ -132,6 +132,10 @@ pub trait SpaceOwner: Send + Sync {
     /// As `reserve`, for what frees space in the end: it may go on where nothing else can be written, but not until the pool
     /// has no room left to note in what was freed (a snapshot may keep all of it).
     fn reserve_to_free(&self, txg: Txg) -> Result<(), Refusal>;
+    /// How much more would be promised, about: less than what is free on disk, as what was promised is taken off.
+    fn room_left(&self) -> u64 {
+        u64::MAX
+    }
     /// Something that takes `bytes` on disk, about, is freed in `txg`, or soon after it. Called in open context.
     fn will_free(&self, txg: Txg, bytes: u64) {
         let _ = (txg, bytes);

@@ -212,6 +212,10 @@ impl SpaceOwner for Dataset {
         self.room().check_room_to_free(&self.dir)
     }
 
+    fn room_left(&self) -> u64 {
+        self.left_to_promise()
+    }
+
     fn will_free(&self, txg: Txg, bytes: u64) {
         self.note_freeing(txg, bytes);
     }

@@ -22,6 +22,17 @@ impl Dataset {
         available
     }
 
+    /// What may still be promised: [`Dataset::available`] less what is promised already and not on disk yet.
+    pub(in crate::dsl) fn left_to_promise(&self) -> u64 {
+        let (limits, promised) = (self.limits(), self.promised.total());
+        let reserved = limits.reserved().saturating_sub(limits.unique()).saturating_sub(promised);
+        let left = self.room().available(&self.dir, false).saturating_add(reserved);
+        match limits.quota() {
+            0 => left,
+            quota => left.min(quota.saturating_sub(limits.referenced()).saturating_sub(promised)),
+        }
+    }
+
     /// Promises `bytes` to a transaction of `txg`.
     pub(in crate::dsl) fn promise(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
         if bytes == 0 {
