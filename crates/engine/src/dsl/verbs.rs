@@ -206,7 +206,10 @@ impl Dsl {
         let (name, changes) = (name.to_owned(), Arc::new(changes));
         let (checked_name, checked) = (name.clone(), changes.clone());
         let check = move |dsl: &Arc<Dsl>| check_properties(&dsl.parts, &checked_name, &checked);
-        self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
+        // Lowering these is what makes room where hardly any is left.
+        let is_of_space = changes.iter().all(|(property, _)| matches!(property.as_str(), "quota" | "refquota" | "reservation" | "refreservation"));
+        let space = if is_of_space { SpaceCheck::ExtraReserved } else { SpaceCheck::Reserved };
+        self.run_task(1 + changes.len() as u64, space, check, move |dsl, tx| {
             set_properties_sync(&dsl.parts, &name, &changes, tx)
         })
     }

@@ -149,3 +149,22 @@ fn snapshots_taken_together_need_room_together() {
     assert_eq!(take(&["pool/b@s"]), [ErrorKind::NoSpace]);
     rig.check();
 }
+
+/// In a pool so full that hardly anything but freeing is allowed, a reservation could not be given up, which would have made room.
+#[test]
+fn a_reservation_is_given_up_where_only_freeing_goes_on() {
+    let rig = with_file();
+    let set = |name: &str, value: PropertyValue| {
+        let changes = vec![(name.to_owned(), PropertyChange::Set(value))];
+        rig.with_syncs(|dsl| dsl.set_properties("pool/a", changes))
+    };
+    set("refreservation", PropertyValue::Number(24 << 20)).unwrap();
+    let dsl = rig.dsl();
+    let used = dsl.root_dir().unwrap().phys().used_bytes.get();
+    // A fourth of it, and then an eighth, are kept back. Each change is taken to need 1.5 MiB.
+    dsl.set_pool_space(PoolSpace { capacity: (used + (1 << 20)) / 3 * 4, free: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+    assert_eq!(set("user:a", PropertyValue::Text("x".into())).unwrap_err().kind(), ErrorKind::NoSpace);
+    set("refreservation", PropertyValue::Number(0)).unwrap();
+    set("user:a", PropertyValue::Text("x".into())).unwrap();
+    rig.check();
+}
