@@ -1,6 +1,7 @@
 //! Promises of space, where little is left.
 
 use super::*;
+use crate::dsl::props::prop_sync::check_properties;
 
 const FILE_BYTES: usize = 3 << 20;
 
@@ -166,5 +167,25 @@ fn a_reservation_is_given_up_where_only_freeing_goes_on() {
     assert_eq!(set("user:a", PropertyValue::Text("x".into())).unwrap_err().kind(), ErrorKind::NoSpace);
     set("refreservation", PropertyValue::Number(0)).unwrap();
     set("user:a", PropertyValue::Text("x".into())).unwrap();
+    rig.check();
+}
+
+/// A quota was refused for what had just been removed, as the group that frees it was not on disk yet. The sync thread knows what is used.
+#[test]
+fn what_is_being_freed_is_in_no_quotas_way() {
+    let rig = with_file();
+    let (dsl, objset) = (rig.dsl(), objset_of(&rig, "pool/a"));
+    let quota = |bytes| vec![("quota".to_owned(), PropertyChange::Set(PropertyValue::Number(bytes)))];
+    let checked = |is_known| check_properties(&dsl.parts, "pool/a", &quota(2 << 20), is_known).map_err(|error| error.kind());
+    assert_eq!([checked(false), checked(true)], [Err(ErrorKind::NoSpace); 2]);
+    let member = Membership::single(objset.clone());
+    let tx = OpenTx::assign_freeing(&member).unwrap();
+    objset.free(&tx, 1).unwrap();
+    drop(tx);
+    assert_eq!([checked(false), checked(true)], [Ok(()), Err(ErrorKind::NoSpace)]);
+    rig.with_syncs(|dsl| dsl.set_properties("pool/a", quota(2 << 20))).unwrap();
+    let refused = rig.with_syncs(|dsl| dsl.set_properties("pool/a", quota(1 << 10)));
+    assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NoSpace));
+    drop((member, objset));
     rig.check();
 }
