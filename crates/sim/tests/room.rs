@@ -11,6 +11,7 @@ use std::sync::Arc;
 use engine::alloc::ClassKind;
 use engine::error::{Error, ErrorKind, Result};
 use engine::tunables::Tunables;
+use engine::vdev::DraidColumns;
 use sim::scenario::{Layout, Rig, contents};
 use tarnfs::zpl::{OwnerKind, QuotaOf, space_used_by};
 use tarnfs::{Credentials, FileSystem, Stat, WriteMode};
@@ -454,4 +455,74 @@ fn a_pool_of_which_much_is_promised_writes_its_group() {
     fs.release_all();
     drop(fs);
     end(&mut rig, "a group that is wanted early");
+}
+
+/// Each block of 4 KiB takes a whole stripe of a dRAID vdev, eight times its size. It was promised as if it took its size: what was let in found no place, and
+/// the pool stopped.
+#[test]
+fn small_blocks_fill_draid_as_far_as_they_fit() {
+    let layout = Layout { parity: 1, sides: 10, bytes: 96 << 20, ..Layout::default() };
+    let mut rig = Rig::create_draid(layout, DraidColumns { data: 8, spares: 1 }, &[("compression", "off"), ("recordsize", "4K")]);
+    let (fs, root) = (file_system(&rig, "tank"), Credentials::root());
+    let stat = make(&fs, "f", &root).unwrap();
+    let mut written = 0;
+    loop {
+        match fs.write(stat.inode, WriteMode::At(written), &contents(written, PIECE, 0), &root) {
+            Ok(_) => written += PIECE as u64,
+            Err(error) => break assert_full(&error),
+        }
+        assert!(written < 512 << 20, "nothing limits it");
+    }
+    rig.sync();
+    fs.unlink(fs.root(), b"f").unwrap();
+    fs.release_all();
+    drop(fs);
+    end(&mut rig, "small blocks on dRAID");
+}
+
+/// A file that a reservation pays for was written over, while a checkpoint kept what it had been. All of it was let in at once, though the old blocks could not be used before
+/// the group was on disk: it found no place, and the pool stopped.
+#[test]
+fn a_reservation_is_not_beyond_what_a_checkpoint_leaves() {
+    let root = Credentials::root();
+    let mut rig = pool();
+    rig.create_file_system("tank/r", &[("refreservation", "100M")]);
+    let fs = file_system(&rig, "tank/r");
+    let stat = make(&fs, "f", &root).unwrap();
+    write(&fs, stat.inode, 90 * PIECE, &root).unwrap();
+    rig.sync();
+    rig.pool().engine().take_checkpoint().unwrap();
+    for _ in 0..3 {
+        if let Err(error) = write(&fs, stat.inode, 90 * PIECE, &root) {
+            assert_full(&error);
+        }
+        rig.sync();
+    }
+    fs.release_all();
+    drop(fs);
+    rig.export();
+    rig.import();
+    end(&mut rig, "a reservation and a checkpoint");
+}
+
+/// With a write-back cache the kernel is told to ask before each write where the room is short. That was measured by what is on disk: of a quota of gigabytes most had been taken from
+/// programs and waited for its group, and the kernel went on taking what could not be stored.
+#[test]
+fn room_is_without_what_waits_for_its_group() {
+    let root = Credentials::root();
+    for limit in ["quota", "refquota"] {
+        let mut rig = pool();
+        rig.create_file_system("tank/q", &[(limit, "50M")]);
+        let fs = file_system(&rig, "tank/q");
+        assert!((48 << 20..=50 << 20).contains(&fs.room()), "{limit}: {}", fs.room());
+        let stat = make(&fs, "f", &root).unwrap();
+        write(&fs, stat.inode, 10 * PIECE, &root).unwrap();
+        let waits = fs.room();
+        rig.sync();
+        assert!((35 << 20..=40 << 20).contains(&waits), "{limit}: {waits}, and {} when it is on disk", fs.room());
+        assert!((38 << 20..=40 << 20).contains(&fs.room()), "{limit}: {} on disk", fs.room());
+        fs.release_all();
+        drop(fs);
+        end(&mut rig, "what waits");
+    }
 }

@@ -148,7 +148,16 @@ pub struct Allocator {
     loader: OnceLock<Arc<dyn LoadSpaceMap>>,
     streams: usize,
     pub(super) withholding: Withholding,
+    /// What blocks of 512 bytes, 1 KiB and so on count on one of the ordinary vdevs, if parity and its padding make that more than a block for some; else 0.
+    inflated: [AtomicU64; BLOCK_SIZES],
+    /// What [`LARGE_BLOCK`] bytes take on one of the ordinary vdevs, parity and all.
+    large_block: AtomicU64,
 }
+
+/// From 512 bytes to 16 MiB.
+const BLOCK_SIZES: usize = 16;
+const BLOCK_SHIFT_MIN: u32 = 9;
+const LARGE_BLOCK: u64 = 128 << 10;
 
 impl Allocator {
     /// An allocator without groups; `streams` is how many allocations may be under way at one time on one vdev.
@@ -158,7 +167,15 @@ impl Allocator {
             groups: ArcSwap::default(),
             rotors: (0..streams).map(|_| Rotor::default()).collect(),
         };
-        Self { faults: AllocationFaults::default(), classes: std::array::from_fn(|_| class()), loader: OnceLock::new(), streams, withholding: Withholding::default() }
+        Self {
+            faults: AllocationFaults::default(),
+            classes: std::array::from_fn(|_| class()),
+            loader: OnceLock::new(),
+            streams,
+            withholding: Withholding::default(),
+            inflated: Default::default(),
+            large_block: AtomicU64::new(LARGE_BLOCK),
+        }
     }
 
     /// Sets who reads the space maps; once, before the first allocation.
@@ -188,6 +205,7 @@ impl Allocator {
             new.sort_by_key(|group| group.config().vdev);
             new
         });
+        self.note_inflation();
     }
 
     /// Removes a top-level vdev.
@@ -199,6 +217,35 @@ impl Allocator {
                 new
             });
         }
+        self.note_inflation();
+    }
+
+    /// The ordinary vdevs are others now. (A RAID-Z that gets wider has less parity.)
+    fn note_inflation(&self) {
+        let groups = self.class_groups(ClassKind::Normal);
+        let unit = self.unit_max(ClassKind::Normal);
+        let blocks: [u64; BLOCK_SIZES] = std::array::from_fn(|at| 1 << (at as u32 + BLOCK_SHIFT_MIN));
+        let most = blocks.map(|block| groups.iter().map(|group| group.data_share_of_block(block)).max().unwrap_or(0));
+        let is_any_more = blocks.iter().zip(&most).any(|(block, most)| *most > block.next_multiple_of(unit));
+        for (inflated, most) in self.inflated.iter().zip(most) {
+            inflated.store(if is_any_more { most } else { 0 }, Ordering::Relaxed);
+        }
+        let large = groups.iter().map(|group| group.allocated_size(LARGE_BLOCK, 0)).max().unwrap_or(LARGE_BLOCK);
+        self.large_block.store(large, Ordering::Relaxed);
+    }
+
+    /// What so many bytes in large blocks take on the ordinary vdevs, parity and all.
+    pub fn with_parity(&self, bytes: u64) -> u64 {
+        let taken = u128::from(bytes) * u128::from(self.large_block.load(Ordering::Relaxed)) / u128::from(LARGE_BLOCK);
+        u64::try_from(taken).unwrap_or(u64::MAX)
+    }
+
+    /// The most that a block of so many bytes counts on one of the ordinary vdevs. Space is counted without the share of parity that a large block has; a small
+    /// block has more, and on dRAID a stripe for itself.
+    pub fn worst_data_share(&self, block: u64) -> u64 {
+        let shift = block.checked_next_power_of_two().map_or(0, u64::trailing_zeros);
+        let inflated = self.inflated.get(shift.saturating_sub(BLOCK_SHIFT_MIN) as usize).map_or(0, |share| share.load(Ordering::Relaxed));
+        block.next_multiple_of(self.unit_max(ClassKind::Normal)).max(inflated)
     }
 
     /// The groups of a class, by vdev.
@@ -398,6 +445,13 @@ impl Allocator {
     pub fn data_bytes(&self, class: ClassKind) -> u64 {
         let groups = self.class_groups(class);
         groups.iter().filter(|group| group.is_usable()).map(|group| group.data_share(group.space_use().space.saturating_sub(group.embedded_log_bytes()))).sum()
+    }
+
+    /// Of that, what is free.
+    pub fn data_free(&self, class: ClassKind) -> u64 {
+        let groups = self.class_groups(class);
+        let free = |group: &Arc<Group>| group.data_use().free().saturating_sub(group.data_share(group.embedded_log_bytes()));
+        groups.iter().filter(|group| group.is_usable()).map(free).sum()
     }
 
     /// What groups that are not on disk have allocated of a class: [`SpaceUse`] does not have it yet.

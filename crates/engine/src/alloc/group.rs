@@ -170,6 +170,11 @@ impl Group {
         deflated_size(allocated, |physical| self.allocated_size(physical, FIRST_TXG))
     }
 
+    /// The same of a block of so many bytes.
+    pub fn data_share_of_block(&self, physical: u64) -> u64 {
+        self.data_share(self.allocated_size(physical, FIRST_TXG))
+    }
+
     /// What is used, without the share of parity.
     pub fn data_use(&self) -> SpaceUse {
         let SpaceUse { space, allocated, deferred } = self.space_use();

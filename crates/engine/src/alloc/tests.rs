@@ -584,3 +584,32 @@ fn what_came_free_lately_is_told_once() {
     drop(held);
     assert!(pool.allocator.withhold_lately_freed(0, &metaslab).unwrap().is_none());
 }
+
+/// A small block takes a whole stripe on dRAID, which is much more than it would without parity; on other vdevs blocks are counted by their size.
+#[test]
+fn small_blocks_count_what_they_take_with_parity() {
+    const STRIPE: u64 = 8 * UNIT;
+    let pool = Pool::new(1);
+    add_group(&pool.allocator, 0, ClassKind::Normal, 4);
+    let shares = |blocks: [u64; 5]| blocks.map(|block| pool.allocator.worst_data_share(block));
+    let blocks = [512, UNIT, 5 * UNIT, STRIPE, 4 * STRIPE];
+    assert_eq!(shares(blocks), [UNIT, UNIT, 5 * UNIT, STRIPE, 4 * STRIPE]);
+    assert_eq!(pool.allocator.with_parity(10 << 20), 10 << 20);
+    let config = GroupConfig {
+        vdev: 1,
+        class: ClassKind::Normal,
+        ashift: 12,
+        metaslab_shift: METASLAB_SHIFT,
+        data_disks: 8,
+        allocation_bytes: 9 * UNIT,
+        allocated_size: Box::new(|physical, _| physical.div_ceil(STRIPE).max(1) * 9 * UNIT),
+    };
+    pool.allocator.add_group(Arc::new(Group::new(config, pool.allocator.streams())));
+    for (block, share) in blocks.into_iter().zip(shares(blocks)) {
+        let stripes = block.next_multiple_of(STRIPE);
+        assert!((stripes - stripes / 1000..=stripes).contains(&share), "{block}: {share}");
+    }
+    assert_eq!(pool.allocator.with_parity(8 << 20), 9 << 20);
+    pool.allocator.remove_group(1);
+    assert_eq!(pool.allocator.worst_data_share(UNIT), UNIT);
+}

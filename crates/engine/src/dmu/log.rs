@@ -24,6 +24,8 @@ pub trait ObjsetLog: Any + Send + Sync {
     fn synced(&self, txg: Txg);
     /// Somebody is to replay it, for whom the object set stays open.
     fn waits_for_replay(&self) -> bool;
+    /// A record of it is being done again: what a transaction writes was let in before a crash.
+    fn is_being_replayed(&self) -> bool;
     /// The object set is being destroyed: all blocks of the log are freed.
     ///
     /// # Errors

@@ -121,9 +121,21 @@ pub trait SpaceOwner: Send + Sync {
     /// # Errors
     /// `NoSpace` or `Quota`.
     fn reserve(&self, txg: Txg, bytes: u64) -> Result<(), Refusal>;
+    /// As `reserve`, for what the log brings back: it was let in, and is not refused for a limit that was set or reached since, as long as the pool has
+    /// a place for it.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    fn reserve_again(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
+        self.reserve(txg, bytes)
+    }
     /// As `reserve`, for what frees space in the end: it may go on where nothing else can be written, but not until the pool
     /// has no room left to note in what was freed (a snapshot may keep all of it).
     fn reserve_to_free(&self, txg: Txg) -> Result<(), Refusal>;
+    /// How much more would be promised, about: less than what is free on disk, as what was promised is taken off.
+    fn room_left(&self) -> u64 {
+        u64::MAX
+    }
     /// Something that takes `bytes` on disk, about, is freed in `txg`, or soon after it. Called in open context.
     fn will_free(&self, txg: Txg, bytes: u64) {
         let _ = (txg, bytes);
@@ -213,7 +225,9 @@ impl<'a> OpenTx<'a> {
         }
         let brought = bytes;
         let bytes = objset.worst_case(bytes, objset.settings().record_bytes);
-        Self::assign_with(objset, (brought, bytes), &|txg| objset.owner().reserve(txg, bytes))
+        let is_again = objset.log().is_some_and(|log| log.is_being_replayed());
+        let reserve = |txg| if is_again { objset.owner().reserve_again(txg, bytes) } else { objset.owner().reserve(txg, bytes) };
+        Self::assign_with(objset, (brought, bytes), &reserve)
     }
 
     /// Joins the open group without asking for space for data: for what frees some (removing files), and must succeed on a

@@ -58,6 +58,9 @@ impl Dsl {
 
     /// The txg is on disk: its promises are void, and what it freed is free.
     pub fn clear_in_flight(&self, txg: Txg) {
+        if let Ok(root) = self.root_dir() {
+            self.parts.room.group_done(&root, txg);
+        }
         self.parts.tree.live_dirs().iter().for_each(|dir| dir.group_done(txg));
         self.parts.tree.live_datasets().iter().for_each(|dataset| dataset.group_done(txg));
     }

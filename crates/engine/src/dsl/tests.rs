@@ -18,6 +18,7 @@ mod branch;
 mod lists;
 mod destroy;
 mod refused;
+mod room;
 
 use super::feature::Features;
 use super::*;
@@ -175,7 +176,7 @@ impl Rig {
             fill: fill(),
         };
         let dsl = Dsl::create(meta, new, owner, Some(owner_of), &tx).unwrap();
-        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, free: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
         *self.dsl.lock() = Some(dsl);
         self.free_blocks(&frees, TXG_INITIAL);
         self.sync(TXG_INITIAL);
@@ -183,8 +184,13 @@ impl Rig {
 
     /// All passes of a txg.
     fn sync(&self, txg: u64) {
+        self.sync_from(txg, 1);
+    }
+
+    /// Those from this one on.
+    fn sync_from(&self, txg: u64, first: u32) {
         let dsl = self.dsl();
-        for pass in 1.. {
+        for pass in first.. {
             assert!(pass < 20, "no end to the passes of txg {txg}");
             let frees = Mutex::new(Vec::new());
             let tx = SyncTx::new(&self.context, txg, pass, &frees);
@@ -254,7 +260,7 @@ impl Rig {
         assert_eq!(unsupported, []);
         let meta = Meta::new(mos, features, 5000, self.context.clone());
         let dsl = Dsl::open(meta, "pool", owner, Some(owner_of)).unwrap();
-        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
+        dsl.set_pool_space(PoolSpace { capacity: METASLABS * METASLAB_BYTES, free: METASLABS * METASLAB_BYTES, ..PoolSpace::default() });
         *self.dsl.lock() = Some(dsl);
     }
 

@@ -205,9 +205,13 @@ impl Dsl {
     pub fn set_properties(self: &Arc<Self>, name: &str, changes: Vec<(String, PropertyChange)>) -> Result<()> {
         let (name, changes) = (name.to_owned(), Arc::new(changes));
         let (checked_name, checked) = (name.clone(), changes.clone());
-        let check = move |dsl: &Arc<Dsl>| check_properties(&dsl.parts, &checked_name, &checked);
-        self.run_task(1 + changes.len() as u64, SpaceCheck::Reserved, check, move |dsl, tx| {
-            set_properties_sync(&dsl.parts, &name, &changes, tx)
+        let check = move |dsl: &Arc<Dsl>| check_properties(&dsl.parts, &checked_name, &checked, false);
+        // Lowering these is what makes room where hardly any is left.
+        let is_of_space = changes.iter().all(|(property, _)| matches!(property.as_str(), "quota" | "refquota" | "reservation" | "refreservation"));
+        let space = if is_of_space { SpaceCheck::ExtraReserved } else { SpaceCheck::Reserved };
+        self.run_refusable_task(1 + changes.len() as u64, space, check, move |dsl, tx| match check_properties(&dsl.parts, &name, &changes, true) {
+            Ok(()) => set_properties_sync(&dsl.parts, &name, &changes, tx).map(Ok),
+            Err(refused) => Ok(Err(refused)),
         })
     }
 

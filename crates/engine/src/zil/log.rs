@@ -406,6 +406,10 @@ impl ObjsetLog for Zil {
         self.needs_replay()
     }
 
+    fn is_being_replayed(&self) -> bool {
+        self.is_replaying()
+    }
+
     fn destroy(&self, objset: &Objset, tx: &SyncTx<'_>) -> Result<()> {
         let mut chain = self.chain.lock();
         // Nothing of a claimed log is to be replayed here: it has its first block alone, which is not among those of the chain.

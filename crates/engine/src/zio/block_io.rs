@@ -237,9 +237,9 @@ impl BlockIo {
         1 << groups.min().unwrap_or(9).max(9)
     }
 
-    /// Bytes of the smallest allocation on the vdev where that is largest.
-    pub fn unit_max(&self) -> u64 {
-        self.allocator.unit_max(ClassKind::Normal)
+    /// The most that a block of so many bytes takes on a vdev that holds data, without the share of parity.
+    pub fn worst_data_share(&self, block: u64) -> u64 {
+        self.allocator.worst_data_share(block)
     }
 
     pub(super) fn shape_rules(&self, txg: u64) -> ShapeRules {

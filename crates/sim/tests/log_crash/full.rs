@@ -1,5 +1,6 @@
 //! Pools that are full: what is synced again and again must leave room for the groups.
 
+use engine::dsl::{PropertyChange, PropertyValue};
 use engine::error::ErrorKind;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -123,4 +124,46 @@ fn the_log_leaves_room_for_what_was_accepted() {
 #[test]
 fn early_blocks_leave_room_for_what_was_accepted() {
     accepted_before_the_log_filled_the_pool(true);
+}
+
+/// A quota was set, or was nearly reached, when what had been synced was not on disk yet: the replay was refused what had been let in, and lost it and all that
+/// came after it.
+#[test]
+fn what_was_synced_comes_back_beyond_a_quota() {
+    const WRITES: usize = 8;
+    const BYTES: usize = 128 << 10;
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let mode = Mode::default();
+    let pool = create_with(vec![top(&disk, "/cut", false)], mode);
+    let fs = file_system_in(&pool, mode);
+    let first = make(&fs, "first");
+    fs.fsync(first).unwrap();
+    pool.sync_all().unwrap();
+    let mut bytes = vec![0; WRITES * BYTES];
+    ChaCha8Rng::seed_from_u64(9).fill_bytes(&mut bytes);
+    let large = make(&fs, "large");
+    for (number, piece) in bytes.chunks(BYTES).enumerate() {
+        fs.write(large, WriteMode::At((number * BYTES) as u64), piece, &Credentials::root()).unwrap();
+        fs.fsync(large).unwrap();
+    }
+    fs.fsync(make(&fs, "last")).unwrap();
+    let image = disk.cut(0).image;
+    pool.abandon();
+    let pool = open(&CutDisk::new(image), false);
+    let quota = pool.dsl.root_dir().unwrap().phys().used_bytes.get() + 2 * BYTES as u64;
+    pool.dsl.set_properties("tank", vec![("quota".to_owned(), PropertyChange::Set(PropertyValue::Number(quota)))]).unwrap();
+    let fs = file_system_in(&pool, mode);
+    let replayed = replay(&pool, &fs, "beyond a quota");
+    assert_eq!(replayed.lost, None);
+    let found = fs.lookup(fs.root(), b"large").unwrap();
+    assert!(fs.read(found.inode, 0, bytes.len()).unwrap() == bytes, "what was acknowledged is gone");
+    fs.lookup(fs.root(), b"last").unwrap();
+    pool.sync_all().unwrap();
+    // The quota is there all the same.
+    let refused = fs.write(found.inode, WriteMode::At(0), &bytes, &Credentials::root()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Quota, "{refused}");
+    fs.release_all();
+    drop(fs);
+    check(&pool, "beyond a quota, after a crash");
+    pool.export().unwrap();
 }

@@ -211,6 +211,11 @@ impl FileSystem {
         Space { referenced, available, objects, objects_available }
     }
 
+    /// How many bytes writers would still be let in with: what others were let in with and is not on disk yet is taken off, which [`FileSystem::space`] does not do.
+    pub fn room(&self) -> u64 {
+        self.space().available.min(self.objset.owner().room_left())
+    }
+
     /// As [`FileSystem::space`], seen from a file: in a directory whose children inherit a project with a quota, the quota is all the
     /// room there is.
     ///

@@ -142,9 +142,9 @@ impl Drop for Fetching<'_> {
 }
 
 impl Ops {
-    /// Checks the free room. Returns whether it is short.
+    /// Checks the free room, of which what we have taken from the kernel is no part any more, on disk or not. Returns whether it is short.
     pub(in crate::ops) fn look_for_room(&self) -> bool {
-        let available = self.head.current().map_or(0, |filesystem| filesystem.space().available);
+        let available = self.head.current().map_or(0, |filesystem| filesystem.room());
         let short = available < self.options.read().short_of_room;
         if short && !self.writeback.room_is_short.swap(true, Ordering::Relaxed) {
             tracing::debug!(dataset = self.dataset_name(), available, "little room: the kernel asks before each write");

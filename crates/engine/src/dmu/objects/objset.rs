@@ -66,9 +66,9 @@ impl ObjsetShared {
     #[doc(alias = "spa_get_worst_case_asize")]
     pub(in crate::dmu) fn worst_case(&self, bytes: u64, block_bytes: u64) -> u64 {
         let copies = u64::from(self.settings.load().copies).clamp(1, 3);
-        // Allocations are in units.
-        let (block, unit) = (block_bytes.max(512), self.context.io.unit_max());
-        bytes.saturating_mul(block.next_multiple_of(unit)) / block * copies
+        // Allocations are in units, and with parity that may be more than its share.
+        let block = block_bytes.max(512);
+        bytes.saturating_mul(self.context.io.worst_data_share(block)) / block * copies
     }
 }
 

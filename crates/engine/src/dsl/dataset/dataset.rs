@@ -69,6 +69,8 @@ pub struct Dataset {
     pub is_snapshot: bool,
     /// guards: the record, and what is derived from it
     pub(super) state: Published<DatasetState>,
+    /// What is promised to transactions of it that are not on disk yet.
+    pub(super) promised: InFlight,
     /// What transactions that are not on disk yet free of it, about.
     pub(super) freeing: InFlight,
     /// How far what is received has come.
@@ -122,6 +124,7 @@ impl Dataset {
             dir,
             is_snapshot,
             state: Published::new(DatasetState::new(phys, prev, deadlist, features)),
+            promised: InFlight::default(),
             freeing: InFlight::default(),
             resume_points: ResumePoints::default(),
         };
@@ -188,8 +191,9 @@ impl Dataset {
         self.state.published()
     }
 
-    /// `txg` is on disk: what it frees is free.
+    /// `txg` is on disk: what it had promised it has taken or did not need, and what it frees is free.
     pub(in crate::dsl) fn group_done(&self, txg: Txg) {
+        self.promised.clear(txg);
         self.freeing.clear(txg);
     }
 

@@ -23,7 +23,6 @@ use super::state::DatasetState;
 use crate::dmu::{LostTree, Objset, Refusal, SpaceOwner, SyncTx};
 use crate::dsl::meta::{Space, SpaceDelta, change};
 use crate::dsl::snapshots::bookmarks_sync::{counting_bookmarks, write_bookmarks};
-use crate::dsl::space::room::Room;
 use crate::dsl::tree::dir::beyond_reservation;
 use crate::error::Result;
 use crate::txg::Txg;
@@ -205,8 +204,16 @@ impl SpaceOwner for Dataset {
         self.promise(txg, bytes)
     }
 
+    fn reserve_again(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
+        self.promise(txg, bytes).or_else(|_| self.promise_again(txg, bytes))
+    }
+
     fn reserve_to_free(&self, _txg: Txg) -> Result<(), Refusal> {
         self.room().check_room_to_free(&self.dir)
+    }
+
+    fn room_left(&self) -> u64 {
+        self.left_to_promise()
     }
 
     fn will_free(&self, txg: Txg, bytes: u64) {
@@ -219,7 +226,7 @@ impl SpaceOwner for Dataset {
 
     fn settle(&self, txg: Txg, promised: u64, needed: u64) {
         if needed > promised {
-            Room::promise_more(&self.dir, txg, needed - promised);
+            self.promise_more(txg, needed - promised);
         } else {
             self.take_back(txg, promised - needed);
         }

@@ -5,7 +5,7 @@
 
 use super::Dataset;
 use crate::dmu::Refusal;
-use crate::dsl::space::room::Share;
+use crate::dsl::space::room::{Room, Share};
 use crate::dsl::tree::dir::beyond_reservation;
 use crate::error;
 use crate::txg::Txg;
@@ -22,12 +22,24 @@ impl Dataset {
         available
     }
 
+    /// What may still be promised: [`Dataset::available`] less what is promised already and not on disk yet.
+    pub(in crate::dsl) fn left_to_promise(&self) -> u64 {
+        let (limits, promised) = (self.limits(), self.promised.total());
+        let reserved = limits.reserved().saturating_sub(limits.unique()).saturating_sub(promised);
+        let left = self.room().available(&self.dir, false).saturating_add(reserved);
+        match limits.quota() {
+            0 => left,
+            quota => left.min(quota.saturating_sub(limits.referenced()).saturating_sub(promised)),
+        }
+    }
+
     /// Promises `bytes` to a transaction of `txg`.
     pub(in crate::dsl) fn promise(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
         if bytes == 0 {
             return Ok(());
         }
-        let promised = self.dir.promised();
+        // Not what is promised in file systems below: these two limits are of this one alone.
+        let promised = self.promised.total();
         let limits = self.limits();
         let (unique, reserved, referenced, quota) = (limits.unique(), limits.reserved(), limits.referenced(), limits.quota());
         let mut share = Share::default();
@@ -47,7 +59,24 @@ impl Dataset {
             let is_for_now = promised > 0 || referenced.saturating_sub(freeing) < quota;
             return Err(if is_for_now { Refusal::ForNow(over) } else { over.into() });
         }
-        self.room().promise(&self.dir, txg, bytes, share)
+        self.room().promise(&self.dir, txg, bytes, share)?;
+        self.promised.add(txg, bytes);
+        Ok(())
+    }
+
+    /// Promises what was promised before a crash: quotas do not matter, only whether the pool has room, and a part of what it keeps back is for that too. As many
+    /// small groups write it as were needed then for one: what one could take beyond a quota, they could not.
+    pub(in crate::dsl) fn promise_again(&self, txg: Txg, bytes: u64) -> Result<(), Refusal> {
+        self.room().check_room_again(&self.dir, bytes)?;
+        self.room().check_place(&self.dir, bytes)?;
+        self.promise_more(txg, bytes);
+        Ok(())
+    }
+
+    /// A transaction of `txg` has dirtied `bytes` more than it was promised, or is promised them in any case.
+    pub(in crate::dsl) fn promise_more(&self, txg: Txg, bytes: u64) {
+        self.promised.add(txg, bytes);
+        Room::promise_more(&self.dir, txg, bytes);
     }
 
     /// A transaction of `txg` frees `bytes` of it, about.
@@ -61,10 +90,7 @@ impl Dataset {
 
     /// `bytes` of what was promised to a transaction of `txg` were not needed.
     pub(in crate::dsl) fn take_back(&self, txg: Txg, bytes: u64) {
-        let mut left = bytes;
-        self.dir.upwards(&mut |dir| {
-            left = dir.take_back(txg, left);
-            left > 0
-        });
+        self.promised.take_back(txg, bytes);
+        self.room().take_back(&self.dir, txg, bytes);
     }
 }

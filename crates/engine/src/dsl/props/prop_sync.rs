@@ -153,10 +153,11 @@ pub(in crate::dsl) fn check_new_properties(meta: &Meta, changes: &[(String, Prop
     check_fit_together(changes)
 }
 
-/// Whether all the changes make sense for the dataset called `name`.
-pub(in crate::dsl) fn check_properties(parts: &Parts, name: &str, changes: &[(String, PropertyChange)]) -> Result<()> {
+/// Whether all the changes make sense for the dataset called `name`. Unless it `is_known` what is used, as it is in the sync thread, what is being freed is not held
+/// against them.
+pub(in crate::dsl) fn check_properties(parts: &Parts, name: &str, changes: &[(String, PropertyChange)], is_known: bool) -> Result<()> {
     let dataset = parts.tree.dataset_by_name(name)?;
-    changes.iter().try_for_each(|(property, change)| dataset.check_property(property, change, changes))?;
+    changes.iter().try_for_each(|(property, change)| dataset.check_property(property, change, changes, is_known))?;
     dataset.check_dictionary_has_room(changes)
 }
 
@@ -179,7 +180,7 @@ pub(in crate::dsl) fn note_received_sync(parts: &Parts, name: &str, tx: &SyncTx<
 
 impl Dataset {
     /// Whether the change makes sense for this dataset, together with all others.
-    fn check_property(self: &Arc<Self>, name: &str, change: &PropertyChange, all: &[(String, PropertyChange)]) -> Result<()> {
+    fn check_property(self: &Arc<Self>, name: &str, change: &PropertyChange, all: &[(String, PropertyChange)], is_known: bool) -> Result<()> {
         let property = match find(name) {
             Some(property) => Some(property),
             None if is_user_property(name) => None,
@@ -196,9 +197,20 @@ impl Dataset {
             if property.is_some_and(|p| p.is_text() != matches!(value, PropertyValue::Text(_))) {
                 bail!(Invalid, "the property '{name}' has a value of the wrong kind");
             }
-            self.check_limits(name, value.number(), all)?;
+            if is_known || !self.is_for_later(name) {
+                self.check_limits(name, value.number(), all)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether a limit fits is known only when the groups are on disk that take and free space now.
+    fn is_for_later(&self, name: &str) -> bool {
+        match name {
+            "quota" => self.dir.promised() > 0 || self.dir.freeing() > 0,
+            "reservation" | "refreservation" => true,
+            _ => false,
+        }
     }
 
     /// A limit has to fit what it will meet: the other limits are as `all` makes them.

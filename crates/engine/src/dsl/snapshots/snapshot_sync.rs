@@ -16,7 +16,8 @@
 //! # Path
 //! [`SnapshotVerbs::create_snapshots`](crate::dsl::SnapshotVerbs::create_snapshots), receiving, and cloning call these.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ondisk::dsl::{DATASET_FLAG_UNIQUE_ACCURATE, DatasetPhys, UsedKind, dataset_field, dir_field, number_key};
@@ -37,6 +38,7 @@ use crate::dsl::props::prop_table::is_user_property;
 use crate::dsl::tasks::actor::actor;
 use crate::dsl::tasks::sync_tasks::cannot;
 use crate::dsl::tree::create_sync::{new_dataset_phys, snapshot_txgs_before};
+use crate::dsl::tree::dir::{Dir, beyond_reservation};
 use crate::dsl::tree::names::{DatasetName, split_parent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::txg::Txg;
@@ -83,7 +85,37 @@ impl NewSnapshots {
     pub(in crate::dsl) fn refusals(&self, parts: &Parts, txg: Option<Txg>) -> Refusals {
         let refusal = |name: &String| Some((name.clone(), self.refusal(parts, name, txg).err()?));
         let beyond_limit = self.beyond_limit(parts).err();
-        beyond_limit.into_iter().chain(self.names.iter().filter_map(refusal)).collect()
+        let refusals: Refusals = beyond_limit.into_iter().chain(self.names.iter().filter_map(refusal)).collect();
+        if refusals.is_empty() { self.beyond_room(parts).err().into_iter().collect() } else { refusals }
+    }
+
+    /// Refuses, under the name of the last in its way, what all of them together reserve anew beyond what a directory has: each alone may fit. The deepest directories
+    /// first, as what they have reserved pays for a part.
+    fn beyond_room(&self, parts: &Parts) -> Result<(), (String, Error)> {
+        let mut wanted: BTreeMap<(Reverse<usize>, u64), (Arc<Dir>, u64, &str)> = BTreeMap::new();
+        let place = |dir: &Arc<Dir>| (Reverse(dir.and_above().count()), dir.object);
+        for name in &self.names {
+            let head = DatasetName::parse(name).and_then(|parsed| parts.tree.dataset_by_name(parsed.dir)).map_err(|error| (name.clone(), error))?;
+            let anew = reserved_anew(&head);
+            if anew > 0 {
+                wanted.insert(place(&head.dir), (head.dir.clone(), anew, name.as_str()));
+            }
+        }
+        if wanted.len() < 2 {
+            return Ok(());
+        }
+        while let Some((_, (dir, bytes, name))) = wanted.pop_first() {
+            if bytes > parts.room.available(&dir, true) {
+                return Err((name.to_owned(), cannot("create snapshot", name, "out of space", ErrorKind::NoSpace)));
+            }
+            let limits = dir.limits();
+            let above = beyond_reservation(limits.used(), limits.reserved(), i64::try_from(bytes).unwrap_or(i64::MAX)).max(0) as u64;
+            if let Some(parent) = dir.parent().filter(|_| above > 0) {
+                let sum = wanted.entry(place(&parent)).or_insert((parent, 0, name));
+                (sum.1, sum.2) = (sum.1.saturating_add(above), name);
+            }
+        }
+        Ok(())
     }
 
     /// Refuses, under the name of the first file system for which it is so, what is more than a limit allows: of all of them together.
@@ -157,13 +189,17 @@ pub(in crate::dsl) fn check_snapshot(parts: &Parts, head: &Arc<Dataset>, name: &
         return Err(cannot("create snapshot", &full(), "dataset already exists", ErrorKind::Exists));
     }
     parts.meta.mos.zap_check_room(head.phys().snapshot_names.get(), name)?;
-    // What a refreservation had paid for is the snapshot's from now on, and is reserved a second time.
-    let limits = head.limits();
-    let anew = limits.unique().min(limits.reserved());
+    let anew = reserved_anew(head);
     if anew > 0 && anew > parts.room.available(&head.dir, true) {
         return Err(cannot("create snapshot", &full(), "out of space", ErrorKind::NoSpace));
     }
     Ok(())
+}
+
+/// What a refreservation had paid for is the snapshot's when that is taken, and is reserved a second time.
+fn reserved_anew(head: &Dataset) -> u64 {
+    let limits = head.limits();
+    limits.unique().min(limits.reserved())
 }
 
 /// Takes a snapshot of `head` as it is at the end of the group. Checked before. `now` is in seconds since 1970.

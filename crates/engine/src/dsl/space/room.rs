@@ -10,6 +10,9 @@
 //! reason to fail: the caller is told to wait ([`Refusal::ForNow`]) for the txg, and to try again. The same goes for space that a
 //! transaction has freed, which counts as used until its txg is on disk: what is noted of it is a guess (a snapshot may keep the blocks), so it
 //! may be waited for, but lets nobody in.
+//!
+//! Space is not only counted: there must be a place for each block when its group is written. So what a group frees counts as used until it is on disk and known
+//! to wait or not, and promises that a reservation pays for, which no limit above sees, are held against what is free ([`Room::check_place`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::dmu::Refusal;
 use crate::dsl::dead::frees_sync::Frees;
 use crate::dsl::meta::Meta;
+use crate::dsl::space::in_flight::InFlight;
 use crate::dsl::tree::dir::{Dir, beyond_reservation};
 use crate::error;
 use crate::error::Result;
@@ -76,6 +80,8 @@ pub(in crate::dsl) struct Room {
     meta: Arc<Meta>,
     frees: Arc<Frees>,
     size: PoolSize,
+    /// Of what is promised, what reservations pay for: the root's sum is without it.
+    paid: InFlight,
 }
 
 /// The pool's size, as `pool` last told it.
@@ -86,6 +92,9 @@ struct PoolSize {
     embedded_log: AtomicU64,
     withheld: AtomicU64,
     deferred: AtomicU64,
+    free: AtomicU64,
+    /// What all datasets used when the last group was on disk.
+    used: AtomicU64,
 }
 
 /// What `pool` tells about its size. All without the share of parity.
@@ -101,6 +110,8 @@ pub struct PoolSpace {
     pub withheld: u64,
     /// Freed, but not to be allocated again before some more txgs.
     pub deferred: u64,
+    /// What data can be allocated in: without what waits, and without what is set aside for the intent log.
+    pub free: u64,
 }
 
 fn slop(capacity: u64, embedded_log: u64) -> u64 {
@@ -112,7 +123,7 @@ fn slop(capacity: u64, embedded_log: u64) -> u64 {
 impl Room {
     /// Of a pool whose size is not known yet.
     pub(in crate::dsl) fn new(meta: Arc<Meta>, frees: Arc<Frees>) -> Self {
-        Room { meta, frees, size: PoolSize::default() }
+        Room { meta, frees, size: PoolSize::default(), paid: InFlight::default() }
     }
 
     /// The pool's size changed. Called when the pool is opened and after each txg.
@@ -122,6 +133,18 @@ impl Room {
         self.size.embedded_log.store(space.embedded_log, Ordering::Relaxed);
         self.size.withheld.store(space.withheld, Ordering::Relaxed);
         self.size.deferred.store(space.deferred, Ordering::Relaxed);
+        self.size.free.store(space.free, Ordering::Relaxed);
+    }
+
+    /// `txg` is on disk, and what the pool has told of its size has what that freed.
+    pub(in crate::dsl) fn group_done(&self, root: &Dir, txg: Txg) {
+        self.size.used.store(root.limits().used(), Ordering::Relaxed);
+        self.paid.clear(txg);
+    }
+
+    /// What the group that is being written has freed: nobody uses it any more, but it cannot be allocated either, and the pool has not told yet whether it waits.
+    fn freed_meanwhile(&self, root: &Dir) -> u64 {
+        self.size.used.load(Ordering::Relaxed).saturating_sub(root.limits().used())
     }
 
     /// The space that datasets may use altogether.
@@ -192,10 +215,17 @@ impl Room {
                 self.keep_known(used, promised.saturating_mul(PIECES_FACTOR), limit, txg);
             }
             self.check_pool(dir, used, promised, bytes, SpaceCheck::Normal).map_err(for_now)?;
+            if self.paid.total() > 0 {
+                self.check_place(dir, bytes)?;
+            }
         }
         let wanted = bytes.saturating_sub(share.paid) as i64;
         let above = beyond_reservation(used.saturating_add(promised), reserved, wanted).max(0) as u64;
         let kept = bytes.saturating_sub(above);
+        if kept > 0 {
+            self.check_place(dir, bytes)?;
+            self.paid.add(txg, kept);
+        }
         dir.promise(txg, bytes, kept);
         if above == 0 {
             return Ok(());
@@ -203,7 +233,42 @@ impl Room {
         let reservation_is_promised = share.reservation_is_promised || reserved > used && promised > 0;
         let share = Share { reservation_is_promised, ..Share::default() };
         let promised = dir.with_parent(|parent| self.promise(parent, txg, above, share)).unwrap_or(Ok(()));
-        promised.inspect_err(|_| dir.withdraw(txg, bytes, kept))
+        promised.inspect_err(|_| {
+            dir.withdraw(txg, bytes, kept);
+            self.paid.take_back(txg, kept);
+        })
+    }
+
+    /// Takes back a part of what was promised in `dir`, and above it what no reservation there pays for.
+    pub(in crate::dsl) fn take_back(&self, dir: &Dir, txg: Txg, bytes: u64) {
+        let mut left = bytes;
+        dir.upwards(&mut |dir| {
+            let beyond = dir.take_back(txg, left);
+            if beyond < left {
+                self.paid.take_back(txg, left - beyond);
+            }
+            left = beyond;
+            left > 0
+        });
+    }
+
+    /// Whether there is a place for `bytes` beside all that is promised, in the pool whose root is `dir` or above it. A reservation goes before what others may
+    /// use, but where much is written over what it pays for is written anew before the old can be used again, and a checkpoint keeps the old.
+    pub(in crate::dsl) fn check_place(&self, dir: &Dir, bytes: u64) -> Result<(), Refusal> {
+        if let Some(checked) = dir.with_parent(|parent| self.check_place(parent, bytes)) {
+            return checked;
+        }
+        let promised = dir.promised().saturating_add(self.paid.total());
+        let free = self.size.free.load(Ordering::Relaxed);
+        let kept_back = slop(self.size.capacity.load(Ordering::Relaxed), self.size.embedded_log.load(Ordering::Relaxed)) >> 2;
+        let needed = promised.saturating_add(bytes).saturating_mul(PIECES_FACTOR).saturating_add(kept_back);
+        if needed <= free {
+            return Ok(());
+        }
+        let coming_free = self.size.deferred.load(Ordering::Relaxed).saturating_add(self.freed_meanwhile(dir)).saturating_add(self.being_freed(dir));
+        let name = dir.full_name();
+        let refused = error!(NoSpace, "{name}: out of space ({free} bytes free, {promised} promised, {coming_free} coming free, {bytes} wanted)");
+        Err(if promised > 0 || needed <= free.saturating_add(coming_free) { Refusal::ForNow(refused) } else { refused.into() })
     }
 
     /// Where much of what is left below a limit is promised, the group is to be written soon: then what is used is known, and fewer are in its way.
@@ -215,9 +280,11 @@ impl Room {
 
     /// Whether the pool has room for `bytes` more. What is promised counts twice: in the worst case all of it is written in
     /// the smallest pieces, each level of which needs headers of its own. Promises may reach a little into what is kept back,
-    /// but never so far that the group could not be written.
+    /// but never so far that the group could not be written. What the group before is freeing counts as used until that is on disk.
     fn check_pool(&self, root: &Dir, used: u64, promised: u64, bytes: u64, check: SpaceCheck) -> Result<(), Refusal> {
         let deferred = self.size.deferred.load(Ordering::Relaxed);
+        let freed_meanwhile = self.freed_meanwhile(root);
+        let used = used.saturating_add(freed_meanwhile);
         let usable = self.usable_space(check);
         let limit = usable.saturating_sub(deferred);
         let capacity = self.size.capacity.load(Ordering::Relaxed);
@@ -227,7 +294,7 @@ impl Room {
         if used < limit && wanted.saturating_add(promised.saturating_mul(PIECES_FACTOR)) <= limit {
             return Ok(());
         }
-        let coming_free = deferred.saturating_add(self.being_freed(root));
+        let coming_free = deferred.saturating_add(freed_meanwhile).saturating_add(self.being_freed(root));
         let name = root.full_name();
         if promised == 0 && used.max(wanted) >= limit.saturating_add(coming_free) {
             return Err(error!(NoSpace, "{name}: out of space ({used} bytes used of {limit}, {bytes} wanted)").into());
@@ -238,9 +305,14 @@ impl Room {
 
     /// Whether there is room left to note in what is freed, by the root that is above `dir`.
     pub(in crate::dsl) fn check_room_to_free(&self, dir: &Dir) -> Result<(), Refusal> {
-        match dir.with_parent(|parent| self.check_room_to_free(parent)) {
+        self.check_room_again(dir, 0)
+    }
+
+    /// Whether the pool whose root is above `dir` has room for `bytes` that are written in any case, in half of what it keeps back if need be.
+    pub(in crate::dsl) fn check_room_again(&self, dir: &Dir, bytes: u64) -> Result<(), Refusal> {
+        match dir.with_parent(|parent| self.check_room_again(parent, bytes)) {
             Some(checked) => checked,
-            None => self.check_pool(dir, dir.phys().used_bytes.get(), dir.promised(), 0, SpaceCheck::Reserved),
+            None => self.check_pool(dir, dir.phys().used_bytes.get(), dir.promised(), bytes, SpaceCheck::Reserved),
         }
     }
 

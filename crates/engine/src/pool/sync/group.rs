@@ -258,12 +258,13 @@ impl GroupWriter {
         if let Some(maps) = &self.layers.space_maps {
             maps.sync_done(txg, is_written, may_defer)?;
         }
-        self.layers.dsl.clear_in_flight(txg);
         self.layers.context.cache.end_rewrites();
+        self.open_vdevs();
+        // Before the promises go: those that ask for room would see neither what was promised nor what was freed and waits.
+        self.refresh_space();
+        self.layers.dsl.clear_in_flight(txg);
         tracing::debug!(txg, dirty = self.layers.context.dirty.total(), cache = ?self.layers.context.cache.stats(), "a group is on disk");
         self.layers.context.dirty.clear(txg);
-        self.open_vdevs();
-        self.refresh_space();
         self.layers.dsl.trim_objsets(txg);
         self.layers.dsl.meta.mos.0.trim(txg);
         self.layers.dsl.close_idle_objsets();

@@ -183,6 +183,7 @@ impl GroupWriter {
             embedded_log: allocator.embedded_log_data(),
             withheld: waiting.map_or(0, |space| space.used) + kept_by_checkpoint(&self.layers).unwrap_or(0),
             deferred: normal.deferred,
+            free: allocator.data_free(ClassKind::Normal),
         });
     }
 

@@ -3,7 +3,7 @@
 //! # Theory
 //! Space that the log has taken comes free with its groups: a block of the log when the records in it are on disk, a block that was written early when it was
 //! changed again. Until then who syncs the same few bytes again and again takes more and more, and nobody was ever asked for that room. But a group must
-//! find a place for everything that was accepted: so the log leaves twice as much as that (there is metadata around it, in several copies), and half of what the pool
+//! find a place for everything that was accepted: so the log leaves twice as much as that with its parity (there is metadata around it, in several copies), and half of what the pool
 //! keeps back. A commit that finds that there is no more waits for the group; long before that it is asked for.
 //!
 //! A device for the log alone may be full.
@@ -27,7 +27,7 @@ impl BlockIo {
     pub fn log_room(&self, bytes: u64, accepted: u64) -> LogRoom {
         let allocator = self.allocator();
         let normal = allocator.open_space(ClassKind::Normal);
-        let left_alone = slop_bytes(normal.space, allocator.embedded_log_bytes()) / 2 + accepted.saturating_mul(2);
+        let left_alone = slop_bytes(normal.space, allocator.embedded_log_bytes()) / 2 + allocator.with_parity(accepted).saturating_mul(2);
         let left = normal.free().saturating_sub(allocator.taken(ClassKind::Normal));
         match left.checked_sub(left_alone.saturating_add(bytes)) {
             None => LogRoom::None,
