@@ -32,3 +32,5 @@ pub use volume::{Volume, VolumeReplay, create_volume_objects};
 
 /// Worst case of the metadata that a change of contents writes.
 pub const METADATA_BYTES: u64 = 128 << 10;
+/// Worst case of the metadata that sharing the blocks of a step or a record writes: indirect blocks, mostly. What is shared takes no room.
+pub const CLONE_METADATA_BYTES: u64 = 512 << 10;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ondisk::object_type::ObjectType;
 use ondisk::zil::{CloneRangeRecord, Record, RecordType};
 
-use super::{Cloned, LoggedObject, METADATA_BYTES, NewBytes, Written, clone_blocks};
+use super::{CLONE_METADATA_BYTES, Cloned, LoggedObject, METADATA_BYTES, NewBytes, Written, clone_blocks};
 use crate::bail;
 use crate::dmu::{Caching, DnodeSpec, Membership, ObjectId, Objset, OpenTx, Tx};
 use crate::error::{Result, Within};
@@ -168,8 +168,10 @@ impl VolumeReplay<'_> {
         let Volume { contents, membership, zil, .. } = self.0;
         let cloned = Cloned::of(record, rest)?;
         let _whole = contents.lock_whole();
-        let tx = OpenTx::assign(membership, cloned.length + METADATA_BYTES)?;
-        if cloned.is_whole() && contents.dnode.block_bytes() == cloned.block {
+        let is_shared = cloned.is_whole() && contents.dnode.block_bytes() == cloned.block;
+        let bytes = if is_shared { CLONE_METADATA_BYTES } else { cloned.length.saturating_add(METADATA_BYTES) };
+        let tx = OpenTx::assign(membership, bytes)?;
+        if is_shared {
             clone_blocks(&contents.dnode, &tx, cloned.offset, cloned.pointers)?;
         } else {
             for index in 0..cloned.pointers.len() {
@@ -192,11 +194,11 @@ impl Replay for VolumeReplay<'_> {
             }
             Record::Truncate(record) => {
                 Self::check_object(record.object.get())?;
-                let _whole = contents.lock_whole();
-                let tx = OpenTx::assign(membership, METADATA_BYTES)?;
-                contents.dnode.free_range(&tx, record.offset.get(), record.length.get())?;
-                zil.note(&tx);
-                Ok(())
+                let (start, whole) = (record.offset.get(), contents.lock_whole());
+                contents.punch(&whole, membership, start..start.saturating_add(record.length.get()), u64::MAX, |tx, _| {
+                    zil.note(tx);
+                    Ok(())
+                })
             }
             Record::CloneRange(record, rest) => {
                 Self::check_object(record.object.get())?;

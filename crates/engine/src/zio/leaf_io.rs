@@ -31,6 +31,8 @@ pub(super) struct PlaceRead {
     reading: Reading,
     /// Why the last side that could not be read could not be.
     failure: Option<Error>,
+    /// The same of one whose device is there, and was when it was written.
+    unread: Option<Error>,
 }
 
 /// A side that gave nothing, or something wrong.
@@ -54,7 +56,7 @@ impl PlaceRead {
             View { sits_out: view.sits_out && may_leave_out, ..view }
         };
         let reading = Reading::new(&map, dva.offset, view);
-        Ok(PlaceRead { device, dva, class, map, reading, failure: None })
+        Ok(PlaceRead { device, dva, class, map, reading, failure: None, unread: None })
     }
 
     /// Reads until the buffer is right. `false`: it cannot be made right from here.
@@ -78,6 +80,11 @@ impl PlaceRead {
             None if !self.reading.has_any() => bail!(NoDevice, "vdev {}: no device can be read", self.dva.vdev),
             _ => Ok(false),
         }
+    }
+
+    /// Why a side could not be read that may have what no other has.
+    pub(super) fn unread(&self) -> Option<&Error> {
+        self.unread.as_ref()
     }
 
     /// Reads all sides that were not read and should have it.
@@ -133,6 +140,9 @@ impl PlaceRead {
 
     fn note(&mut self, at: Position, answer: Result<Answer>) {
         let answer = answer.unwrap_or_else(|error| {
+            if error.kind() == ErrorKind::Io && !self.reading.has_missed(at) {
+                self.unread = Some(error.clone());
+            }
             self.failure = Some(error);
             Answer::Failed
         });

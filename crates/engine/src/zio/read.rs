@@ -44,7 +44,8 @@ pub(super) enum Intent<'a> {
     /// All copies are looked at, or only those written that a device has missed, as the tally says. What is wrong is counted and written over, and
     /// noted there.
     Scan(&'a ScanTally),
-    /// If no copy is right, the block was never written; if only some are, its writing was cut off. Nobody is to blame for either.
+    /// If no copy is right, the block was never written; if only some are, its writing was cut off. Nobody is to blame for either. Where a device
+    /// that is there refuses to read one, it is not known which it is.
     PerhapsUnwritten,
 }
 
@@ -249,13 +250,20 @@ impl BlockIo {
         let mut bytes = vec![0; size];
         let mut places: Vec<PlaceRead> = Vec::new();
         let mut worst: Option<Error> = None;
+        let is_perhaps_unwritten = matches!(intent, Intent::PerhapsUnwritten);
+        // A wrong checksum says more than a missing disk. That a block was never written it says only if all that may have it were read.
+        let weight = |error: &Error| match error.kind() {
+            ErrorKind::Io if is_perhaps_unwritten => 2,
+            ErrorKind::Checksum => 1,
+            _ => 0,
+        };
         for dva in data.dvas() {
             let found = self.place(*dva, size, data, intent).and_then(|mut place| {
                 let found = place.find_right(&mut bytes, &mut |bytes| verify(bytes));
                 places.push(place);
                 found
             });
-            match found {
+            let error = match found {
                 Ok(true) => {
                     let is_suspicious = places.len() > 1 || places.iter().any(PlaceRead::is_suspicious);
                     if is_suspicious || intent.reads_all() || intent.fills() {
@@ -268,14 +276,14 @@ impl BlockIo {
                     }
                     return Ok(bytes);
                 }
-                Ok(false) => {
-                    worst = Some(crate::error!(Checksum, "block {at}: no copy at {dva} has the right checksum"));
-                }
-                // A wrong checksum says more than a missing disk.
-                Err(error) if worst.as_ref().is_none_or(|worst| worst.kind() != ErrorKind::Checksum) => {
-                    worst = Some(error.within(format!("block {at} at {dva}")));
-                }
-                Err(_) => {}
+                Ok(false) => match places.last().and_then(PlaceRead::unread).filter(|_| is_perhaps_unwritten) {
+                    Some(unread) => unread.clone().within(format!("block {at} at {dva}")),
+                    None => crate::error!(Checksum, "block {at}: no copy at {dva} has the right checksum"),
+                },
+                Err(error) => error.within(format!("block {at} at {dva}")),
+            };
+            if worst.as_ref().is_none_or(|worst| weight(worst) <= weight(&error)) {
+                worst = Some(error);
             }
         }
         let mut lost = || {

@@ -92,6 +92,37 @@ fn a_clone_whose_source_is_removed_keeps_its_blocks() {
     );
 }
 
+/// What is shared takes no room, and the replay wanted room for all of it: where that much was not left, the clone and all that was synced after it were lost.
+#[test]
+fn a_clone_is_replayed_where_a_copy_has_no_room() {
+    use rand::{RngCore, SeedableRng};
+    const PIECE: usize = 1 << 20;
+    const PIECES: usize = 24;
+    let mut contents = vec![0; PIECES * PIECE];
+    rand_chacha::ChaCha8Rng::seed_from_u64(11).fill_bytes(&mut contents);
+    let wanted = contents.clone();
+    story(
+        "a clone in a pool without room for a copy",
+        move |pool, fs| {
+            let source = make(fs, "source");
+            for (number, piece) in contents.chunks(PIECE).enumerate() {
+                fs.write(source, WriteMode::At((number * PIECE) as u64), piece, &Credentials::root()).unwrap();
+                pool.sync_all().unwrap();
+            }
+            let target = make(fs, "target");
+            let range = CloneRange { source, from: 0, target, to: 0, length: contents.len() as u64 };
+            assert_eq!(fs.clone_range(fs, &range, &Credentials::root()).unwrap(), contents.len() as u64);
+            fs.fsync(target).unwrap();
+            fs.fsync(make(fs, "later")).unwrap();
+        },
+        move |fs| {
+            assert_eq!(names(fs), ["first", "later", "source", "target"]);
+            let target = fs.lookup(fs.root(), b"target").unwrap();
+            assert!(fs.read(target.inode, 0, wanted.len() + 1).unwrap() == wanted, "the clone has other contents");
+        },
+    );
+}
+
 #[test]
 fn a_rename_that_leaves_a_whiteout_is_replayed_as_one() {
     story(

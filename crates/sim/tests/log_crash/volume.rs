@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ::disk::DiskRef;
 use engine::dmu::{Membership, Objset, OpenTx};
-use engine::dsl::NewDataset;
+use engine::dsl::{NewDataset, PropertyChange, PropertyValue};
 use engine::error::Result;
-use engine::logged::{Volume, create_volume_objects};
+use engine::logged::{Volume, VolumeReplay, create_volume_objects};
 use engine::pool::Pool;
 use engine::zil::{Extent, LogSource, WantedWrite, Zil, walk};
 use ondisk::objset::ObjsetType;
@@ -39,15 +39,19 @@ fn record(words: &[u64]) -> Vec<u8> {
 }
 
 fn make(pool: &Arc<Pool>) -> Arc<Objset> {
+    make_at(pool, "tank/volume")
+}
+
+fn make_at(pool: &Arc<Pool>, name: &str) -> Arc<Objset> {
     let new = NewDataset {
         case_insensitive: false,
-        name: "tank/volume".into(),
+        name: name.into(),
         objset_type: ObjsetType::Volume,
         properties: Vec::new(),
         fill: Box::new(|objset, tx| create_volume_objects(objset, tx, 1 << 30, BLOCK)),
     };
     pool.dsl.create_dataset(new).unwrap();
-    pool.dsl.objset(&pool.dsl.open_dataset("tank/volume").unwrap()).unwrap()
+    pool.dsl.objset(&pool.dsl.open_dataset(name).unwrap()).unwrap()
 }
 
 /// A clone within a volume was "a record that a volume cannot have", the end of the log: all that was synced after it was lost.
@@ -207,4 +211,52 @@ fn a_volume_is_replayed() {
     check(pool.engine(), "a volume");
     pool.export().unwrap();
     zdb(&disk.cut(0).image, "a volume");
+}
+
+/// A discard makes room, and is let in where a write is not. Its replay was refused as a write would be, and with it all that was synced after it was lost.
+#[test]
+fn a_discard_is_replayed_where_nothing_may_be_written() {
+    let disk = CutDisk::new(vec![0; DISK_BYTES]);
+    let pool = create(&disk);
+    let above = NewDataset {
+        case_insensitive: false,
+        name: "tank/full".into(),
+        objset_type: ObjsetType::FileSystem,
+        properties: Vec::new(),
+        fill: Box::new(|objset, tx| tarnfs::zpl::initialize(objset, tx, &tarnfs::zpl::NewFileSystem::default())),
+    };
+    pool.dsl.create_dataset(above).unwrap();
+    drop(make_at(&pool, "tank/full/volume"));
+    let volume = open(&pool, "tank/full/volume");
+    let data = vec![7; 64 * BLOCK as usize];
+    volume.write(0, &data).unwrap();
+    // The commit that begins a log waits for the group in which it begins.
+    volume.commit().unwrap();
+    pool.sync_all().unwrap();
+    let freed = [0..4 * BLOCK as usize, 32 * BLOCK as usize..40 * BLOCK as usize];
+    for range in &freed {
+        volume.discard(range.start as u64, range.len() as u64).unwrap();
+    }
+    volume.commit().unwrap();
+    let image = disk.cut(0).image;
+    drop(volume);
+    pool.abandon();
+
+    let pool = crate::open(&CutDisk::new(image), false);
+    pool.sync_all().unwrap();
+    let used = pool.dsl.open_dataset("tank/full").unwrap().dir.phys().used_bytes.get();
+    pool.dsl.set_properties("tank/full", vec![("quota".to_owned(), PropertyChange::Set(PropertyValue::Number(used)))]).unwrap();
+    let objset = pool.dsl.objset(&pool.dsl.open_dataset("tank/full/volume").unwrap()).unwrap();
+    let volume = open(&pool, "tank/full/volume");
+    let replayed = Zil::of(&objset).replay(&objset, &|| pool.sync_all(), &VolumeReplay(&volume)).unwrap();
+    assert_eq!((replayed.lost, replayed.records), (None, freed.len() as u64));
+    let mut wanted = data;
+    freed.into_iter().for_each(|range| wanted[range].fill(0));
+    let mut found = vec![1; wanted.len()];
+    volume.read(0, &mut found).unwrap();
+    assert!(found == wanted, "the volume has other contents");
+    drop((volume, objset));
+    pool.sync_all().unwrap();
+    check(&pool, "discards at a quota");
+    pool.export().unwrap();
 }

@@ -144,6 +144,13 @@ impl OpenObjsets {
         self.table.lock().heads.get(&head).filter(|(_, objset)| objset.is_dirty(txg)).cloned()
     }
 
+    /// Did a group after the one that is being written change that of a head? Nobody need have it open any more; but what is changed has a place that the group being
+    /// written knows nothing of.
+    pub(in crate::dsl) fn is_changed_later(&self, head: u64, groups: &TxgGroups) -> bool {
+        let Some(now) = groups.syncing_txg() else { return false };
+        (now + 1..=groups.open_txg()).any(|txg| self.dirty_one(head, txg).is_some())
+    }
+
     /// Did `txg` change any?
     pub(in crate::dsl) fn has_dirty(&self, txg: Txg) -> bool {
         self.table.lock().heads.values().any(|(_, objset)| objset.is_dirty(txg))

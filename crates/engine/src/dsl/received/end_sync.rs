@@ -61,7 +61,8 @@ impl Ending<'_> {
             return Err(error!(Busy, "'{}': the snapshot that the stream is incremental from is to be destroyed then, and is busy", self.target.dataset));
         }
         // One in the table of open object sets; while a group is written, the sync thread has one too.
-        if txg.is_some() && parts.objsets.is_open(&head) {
+        let is_used = || parts.objsets.is_open(&head) || parts.objsets.is_changed_later(head.object, &parts.meta.context.groups);
+        if txg.is_some() && is_used() {
             return Err(error!(Busy, "'{}': dataset is busy", self.target.dataset));
         }
         check_limits(parts, &head.dir, 1, Limited::Snapshots, None)?;

@@ -293,3 +293,42 @@ fn what_a_receive_left_is_destroyed_and_no_other_of_its_name() {
     rig.with_syncs(|dsl| dsl.receiving().destroy_inconsistent()).unwrap();
     rig.check();
 }
+
+/// A file system was opened, changed and closed when its destruction waited for its group: with that group it went, and with it what the next one had changed, before
+/// that was on disk.
+#[test]
+fn what_a_later_group_changed_is_not_destroyed_with_an_earlier_one() {
+    let rig = rig();
+    rig.create();
+    rig.with_syncs(|dsl| dsl.create_dataset(new_dataset("pool/a"))).unwrap();
+    rig.next_txg();
+    let dsl = rig.dsl();
+    let groups = &rig.context.groups;
+    let txg = groups.open_txg();
+    let was_there = std::thread::scope(|scope| {
+        let destroyer = scope.spawn(|| dsl.destroy_dataset("pool/a"));
+        while !dsl.has_tasks(txg) && !destroyer.is_finished() {
+            std::thread::yield_now();
+        }
+        assert_eq!(groups.quiesce(), txg);
+        let member = Membership::single(dsl.objset(&dsl.open_dataset("pool/a").unwrap()).unwrap());
+        let tx = OpenTx::assign(&member, 1 << 20).unwrap();
+        member.objset().hold(1).unwrap().write(&tx, 0, &[7; 4096]).unwrap();
+        drop(tx);
+        drop(member);
+        assert_eq!(groups.begin_sync(), Some(txg));
+        rig.sync(txg);
+        groups.end_sync(txg, Ok(()));
+        let was_there = dsl.open_dataset("pool/a").is_ok();
+        while !destroyer.is_finished() {
+            rig.next_txg();
+        }
+        destroyer.join().unwrap().unwrap();
+        was_there
+    });
+    assert!(was_there, "it went with a group before the one that changed it");
+    assert!(dsl.open_dataset("pool/a").is_err());
+    drop(dsl);
+    free_all(&rig);
+    rig.check();
+}

@@ -60,7 +60,8 @@ pub(in crate::dsl) fn check_destroy(parts: &Parts, name: &str, is_second: bool) 
         return Err(refuse("its intent log is not replayed", ErrorKind::Busy));
     }
     // One here, one in the table of open object sets; while a txg is written, the sync thread has some too.
-    if is_second && Arc::strong_count(&objset) > 2 {
+    let is_used = || Arc::strong_count(&objset) > 2 || parts.objsets.is_changed_later(dataset.object, &parts.meta.context.groups);
+    if is_second && is_used() {
         return Err(refuse("dataset is busy", ErrorKind::Busy));
     }
     Ok(dataset)

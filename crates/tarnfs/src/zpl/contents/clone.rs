@@ -7,7 +7,7 @@
 
 use engine::bail;
 use engine::dmu::OpenTx;
-use engine::logged::clone_blocks;
+use engine::logged::{CLONE_METADATA_BYTES, clone_blocks};
 use engine::error::{ErrorKind, Result};
 use ondisk::blkptr::BlkPtr;
 use ondisk::sa::Attribute;
@@ -22,8 +22,6 @@ use crate::zpl::log::records::Done;
 
 /// Blocks shared in one transaction.
 const STEP_BLOCKS: u64 = 1024;
-/// Worst case of the metadata that a step writes: indirect blocks, mostly. What is shared takes no room.
-const METADATA: u64 = 512 << 10;
 /// How often unwritten contents are waited for; then somebody writes all the time, and copying is quicker.
 const WAITS_MAX: u32 = 2;
 
@@ -106,7 +104,7 @@ impl Contents<'_> {
         // As often as a write of so much would: what is shared is the owner's as what is copied.
         self.quotas.ask_to_write(target, self.is_alone)?;
         let holes = self.quotas.growth(target, to..to + length);
-        let tx = OpenTx::assign(self.membership, METADATA)?;
+        let tx = OpenTx::assign(self.membership, CLONE_METADATA_BYTES)?;
         let first = from / block;
         let Some(pointers) = source.contents.dnode.synced_pointers(first..first + length.div_ceil(block))? else { return Ok(Step::Unwritten) };
         // A pointer can be older than a change of the block size.

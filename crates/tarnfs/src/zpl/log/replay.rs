@@ -10,7 +10,7 @@
 
 use engine::dmu::OpenTx;
 use engine::error::Result;
-use engine::logged::{Cloned, METADATA_BYTES, Written};
+use engine::logged::{CLONE_METADATA_BYTES, Cloned, METADATA_BYTES, Written};
 use engine::zil::Replay;
 use engine::{bail, error};
 use ondisk::acl;
@@ -280,7 +280,7 @@ impl FileReplay<'_> {
             inode.check_regular()?;
             let _guard = inode.contents.lock_whole();
             let size = inode.word(Attribute::Size)?;
-            let tx = OpenTx::assign(&fs.membership, cloned.length + METADATA_BYTES)?;
+            let tx = OpenTx::assign(&fs.membership, CLONE_METADATA_BYTES)?;
             if fs.contents().share_blocks(&tx, &inode, size, cloned.offset, cloned.block, cloned.pointers)? {
                 let mut edit = inode.edit(&tx);
                 let _ = fs.contents().changed(&mut edit, size.max(cloned.end), &Credentials::root())?;
