@@ -229,6 +229,13 @@ impl Leaf {
         self.is_behind() && self.missing.lock().iter().any(|(start, end)| (*start..*end).contains(&txg))
     }
 
+    /// Whether it can be read and has all that was written before a group. Where nobody knows what it has missed, it has not.
+    pub(crate) fn has_all_before(&self, txg: u64) -> bool {
+        let is_open = self.is_open();
+        let missing = self.missing.lock();
+        is_open && (!self.is_behind() || !missing.is_empty() && missing.iter().all(|(start, _)| *start >= txg))
+    }
+
     /// Whether it has missed writes.
     pub fn is_behind(&self) -> bool {
         self.behind.load(Relaxed)
