@@ -173,11 +173,14 @@ impl<'a> Piece<'a> {
         loop {
             let wanted = span(parts);
             match self.allocator.allocate(&Request::new(class, wanted, 1, self.tx.txg())) {
-                Ok(places) => match places.first() {
-                    Some(place) if place.allocated == wanted => return Ok(*place),
-                    // Sectors or parity are others than when it was checked.
-                    _ => bail!(Corrupt, "vdev {}: {wanted} bytes of it take another room elsewhere", self.top.id()),
-                },
+                Ok(places) => {
+                    if let Some(place) = places.first().filter(|place| place.allocated == wanted) {
+                        return Ok(*place);
+                    }
+                    // Sectors or parity are others than when it was checked. The pool is as good as before: only this waits.
+                    places.iter().try_for_each(|place| self.allocator.unallocate(*place, self.tx.txg()))?;
+                    bail!(NoSpace, "vdev {}: {wanted} bytes of it take another room elsewhere", self.top.id());
+                }
                 Err(error) if error.kind() == ErrorKind::NoSpace && wanted > unit => {
                     self.longest = wanted - unit;
                     shorten(parts, (wanted / 2).next_multiple_of(unit));
