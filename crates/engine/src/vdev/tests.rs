@@ -561,3 +561,43 @@ fn descriptions_of_draid_are_checked() {
     };
     assert_eq!(tree([2, 4, 8, 1, 7], &odd), Err(ErrorKind::Corrupt), "a spare of another vdev");
 }
+
+/// A device that hung was taken out of use, and with it waited the thread that writes groups, and all that asked how the pool was.
+#[test]
+#[allow(clippy::disallowed_methods)] // this test is about threads
+fn a_device_that_hangs_while_it_is_let_go_of_holds_nobody_up() {
+    let (hangs, is_inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let (hanging, entered, held) = (hangs.clone(), is_inside.clone(), Mutex::new(held));
+    let watch = move |request: Request| {
+        if hanging.load(Relaxed) && matches!(request, Request::Read(_)) {
+            entered.store(true, Relaxed);
+            let _ = held.lock().recv();
+        }
+        Ok(())
+    };
+    let disk: DiskRef = Arc::new(WatchedDisk::new(Arc::new(MemDisk::new("hangs", SIZE)), watch));
+    let new = NewTop { leaves: vec![NewLeaf { disk, path: "hangs".to_owned(), whole_disk: false }], ..NewTop::default() };
+    let tree = VdevTree::create(&RealHost, vec![new], 4).unwrap();
+    let leaf = tree.top(0).unwrap().leaves()[0].clone();
+    hangs.store(true, Relaxed);
+    let (reading, closing, asking) = (leaf.clone(), leaf.clone(), leaf.clone());
+    let reader = std::thread::spawn(move || reading.read(Class::SyncRead, 0, &mut [0; 512]).is_ok());
+    while !is_inside.load(Relaxed) {
+        std::thread::yield_now();
+    }
+    leaf.stop(VdevState::Offline, Reason::Persistent);
+    let closer = std::thread::spawn(move || closing.close());
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        while asking.disk().is_some() {
+            std::thread::yield_now();
+        }
+        let _ = tell.send((asking.is_open(), asking.device_bytes(), asking.has_write_cache()));
+    });
+    let answered = told.recv_timeout(std::time::Duration::from_secs(10));
+    let_go.send(()).unwrap();
+    assert_eq!(answered, Ok((false, 0, false)));
+    assert!(reader.join().unwrap(), "what was under way ends");
+    closer.join().unwrap();
+}

@@ -468,17 +468,18 @@ impl TopVdev {
     /// How much larger it could be, as its devices are.
     #[doc(alias = "vs_esize")]
     pub fn expandable(&self) -> u64 {
-        if self.leaves().iter().any(|leaf| !leaf.is_open()) {
-            return 0;
-        }
         self.asize_max().saturating_sub(self.asize())
     }
 
-    /// The largest size that all leaves which are there have room for.
+    /// The largest size that all leaves have room for. While one is not there the vdev stays as large as it is: one that is smaller
+    /// could not come back.
     pub fn asize_max(&self) -> u64 {
         let members = self.members.read();
-        let sizes = members.leaves.iter().filter(|leaf| leaf.is_open());
-        members.layout.asize_of(sizes.filter_map(|leaf| label::data_bytes(leaf.device_bytes())).min().unwrap_or(0))
+        if members.leaves.iter().any(|leaf| !leaf.is_open()) {
+            return self.asize();
+        }
+        let sizes = members.leaves.iter().filter_map(|leaf| label::data_bytes(leaf.device_bytes()));
+        members.layout.asize_of(sizes.min().unwrap_or(0))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::bail;
 use crate::error::{Error, Result};
 use crate::sync::Executor;
 use crate::vdev::map::{Position, deflated_size};
-use crate::vdev::{Class, FlushMark, IoMap, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View};
+use crate::vdev::{BIRTH_UNKNOWN, Class, FlushMark, IoMap, LeafId, LogMark, TopVdev, VdevKind, VdevTree, View};
 
 /// Read to find out whether a device can be read: whole sectors of any size.
 const PROBE_BYTES: usize = 8 << 10;
@@ -36,6 +36,12 @@ pub trait BlockDevice: Send + Sync {
     fn view(&self, leaf: LeafId, birth: u64) -> View {
         let _ = (leaf, birth);
         View::IDLE
+    }
+    /// Can a leaf be read, and has it all that was written before the group `txg`?
+    fn has_all_before(&self, leaf: LeafId, txg: u64) -> bool {
+        let _ = txg;
+        let view = self.view(leaf, BIRTH_UNKNOWN);
+        view.readable && !view.missed && !view.behind
     }
     /// The leaf, for messages.
     fn leaf_name(&self, leaf: LeafId) -> String {
@@ -180,6 +186,10 @@ impl BlockDevice for TopVdev {
 
     fn view(&self, leaf: LeafId, birth: u64) -> View {
         self.view(leaf, birth)
+    }
+
+    fn has_all_before(&self, leaf: LeafId, txg: u64) -> bool {
+        self.leaf(leaf).is_ok_and(|leaf| leaf.has_all_before(txg))
     }
 
     fn leaf_name(&self, leaf: LeafId) -> String {

@@ -45,6 +45,7 @@ fn add_prepared(writer: &Arc<GroupWriter>, new: Vec<NewTop>, any_ashift: bool) -
     let host = layers.context.host.clone();
     let prepare = |(id, top)| layers.vdevs.prepare_top(&*host, top, id, txg);
     let tops = (next..).zip(new).map(prepare).collect::<Result<Vec<_>>>()?;
+    check_beside_removal(&layers.vdevs, &tops)?;
     if !any_ashift {
         check_sectors(&layers.vdevs, &tops)?;
     }
@@ -75,11 +76,6 @@ fn check_addable(layers: &Layers, configuration: &Configuration, new: &[NewTop])
     if new.iter().any(|top| top.draid.is_some()) && !layers.meta().features.is_enabled(Feature::Draid) {
         bail!(Unsupported, "the pool must be upgraded to have dRAID vdevs: the feature draid is not enabled");
     }
-    if let Some(going) = layers.vdevs.data_tops().iter().find(|top| top.is_removing())
-        && new.iter().any(|top| top.ashift.is_some_and(|ashift| ashift != going.ashift()))
-    {
-        bail!(Invalid, "invalid config; while a vdev is being removed all must have the same sector size");
-    }
     let has_removed = layers.vdevs.config().children.iter().any(|top| top.kind == VdevKind::Indirect || top.number(key::REMOVING) != 0);
     if has_removed && new.iter().any(|top| top.parity != 0) {
         bail!(Invalid, "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs");
@@ -87,6 +83,16 @@ fn check_addable(layers: &Layers, configuration: &Configuration, new: &[NewTop])
     // What a vdev is for is in its ZAP.
     if !config.has_vdev_zaps && (layers.meta().features.is_enabled(Feature::LogSpacemap) || new.iter().any(|top| top.bias.is_class())) {
         bail!(Unsupported, "its vdevs have no ZAPs: let OpenZFS import it once");
+    }
+    Ok(())
+}
+
+/// Refuses sectors of another size than those of a vdev that is being removed: what is copied from there has to fit. The devices may have decided on them.
+fn check_beside_removal(vdevs: &VdevTree, tops: &[Arc<TopVdev>]) -> Result<()> {
+    if let Some(going) = vdevs.data_tops().iter().find(|top| top.is_removing())
+        && tops.iter().any(|top| top.ashift() != going.ashift())
+    {
+        bail!(Invalid, "invalid config; while a vdev is being removed all must have the same sector size");
     }
     Ok(())
 }

@@ -206,7 +206,11 @@ pub(in crate::pool) fn expand(writer: &Arc<GroupWriter>, guid: Option<u64>) -> R
         }
         let growing = top.clone();
         in_one_group(writer, move |writer, tx| {
-            growing.look_at_sizes();
+            if growing.look_at_sizes() {
+                // Their last labels are in another place, whether the vdev grows or not.
+                writer.configuration().write_labels();
+                writer.configuration().set_dirty();
+            }
             growing.spread_uberblocks();
             let (old, new) = (growing.asize(), growing.asize_max());
             if new > old {

@@ -317,6 +317,39 @@ fn what_a_device_has_more_is_used_when_it_is_to_be() {
     again.export().unwrap();
 }
 
+/// It could not come back then: it was too small.
+#[test]
+fn a_vdev_does_not_outgrow_a_device_that_is_away() {
+    let (small, large) = (disk("small"), Arc::new(MemDisk::new("/large", 2 * SIZE)));
+    let pool = pool_on(&[small.clone(), large]);
+    write(&pool, 2);
+    let (first, before) = (guids(&pool)[0], pool.vdevs.tops()[0].asize());
+    pool.stop_device(first, Stopped::Offline, false).unwrap();
+    pool.expand(None).unwrap();
+    assert_eq!((pool.vdevs.tops()[0].asize(), pool.vdevs.tops()[0].expandable()), (before, 0));
+    assert_eq!(pool.online_device(first, Some(small.clone()), false).unwrap(), VdevState::Online);
+    write(&pool, 1);
+    check(&pool, "it came back");
+    pool.export().unwrap();
+}
+
+/// Where its end is now there was half of a label, as the vdev did not grow.
+#[test]
+fn a_device_that_alone_has_grown_has_all_its_labels() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("grows");
+    let file = Arc::new(disk::FileDisk::create(&path, SIZE).unwrap());
+    let grows = NewLeaf { disk: file, path: path.display().to_string(), whole_disk: false };
+    let vdevs = vec![NewTop { leaves: vec![grows, leaf(&disk("stays"))], ashift: Some(9), ..NewTop::default() }];
+    let pool = Pool::create(NewPool { vdevs, ..new_pool(&[]) }, options(false)).unwrap();
+    write(&pool, 1);
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(2 * SIZE).unwrap();
+    pool.expand(None).unwrap();
+    let labels = DeviceLabels::read(&*disk::open(&path.display().to_string(), disk::Access::Inspect).unwrap());
+    assert_eq!(labels.configs().count(), 4);
+    pool.export().unwrap();
+}
+
 #[test]
 fn one_side_of_each_mirror_becomes_a_pool() {
     let disks: Vec<Arc<MemDisk>> = ["a", "b"].map(disk).into();

@@ -3,7 +3,7 @@
 //! # Theory
 //! A device's label knows its pool's guid, the top-level vdev it belongs to, and how many of those there are. So the
 //! devices of a pool are put together like this: group by pool guid; the newest uberblock of any ring is the state of
-//! the pool; of each device take the newest label that is not newer than that uberblock; of each top-level vdev take
+//! the pool (of a device that is there twice only that counts which was written last); of each device take the newest label that is not newer than that uberblock; of each top-level vdev take
 //! the description from its newest label. Numbers that nobody describes are holes if the labels say so, and missing
 //! otherwise. What this gives is good enough to read the MOS, which has the whole tree.
 //!
@@ -86,6 +86,18 @@ struct Scanned {
     disk: DiskRef,
     labels: DeviceLabels,
     uberblocks: Vec<Uberblock>,
+}
+
+impl Scanned {
+    /// What its newest label says.
+    fn number(&self, name: &str) -> Option<u64> {
+        self.labels.newest_config()?.u64(name)
+    }
+
+    /// The groups in which its rings and its labels were written last.
+    fn written(&self) -> (Option<u64>, Option<u64>) {
+        (self.uberblocks.iter().map(|uberblock| uberblock.txg).max(), self.number("txg"))
+    }
 }
 
 impl Candidate {
@@ -251,9 +263,23 @@ fn as_left(found: Scanned) -> Option<FoundDevice> {
     Some(FoundDevice { guid: config.u64("guid")?, disk: found.disk, config, txg: 0, uberblock_txgs: Vec::new(), labels })
 }
 
+/// Of each device that is there more than once the one that was written last, or the first: of copies that are older nothing counts. Labels do not tell, as they are written
+/// only when the configuration changes.
+fn without_copies(scanned: Vec<Scanned>) -> Vec<Scanned> {
+    let mut kept: BTreeMap<u64, Scanned> = BTreeMap::new();
+    for found in scanned {
+        let Some(guid) = found.number("guid") else { continue };
+        if kept.get(&guid).is_none_or(|other| other.written() < found.written()) {
+            kept.insert(guid, found);
+        }
+    }
+    kept.into_values().collect()
+}
+
 fn assemble(pool: u64, scanned: Vec<Scanned>, txg_max: u64) -> Option<Candidate> {
     let is_part = |found: &Scanned| found.labels.newest_config().and_then(|config| config.u64("txg")) != Some(0);
     let (scanned, left): (Vec<Scanned>, Vec<Scanned>) = scanned.into_iter().partition(is_part);
+    let scanned = without_copies(scanned);
     let mut uberblocks: Vec<Uberblock> = scanned.iter().flat_map(|s| s.uberblocks.iter().cloned()).collect();
     uberblocks.sort_by(|a, b| b.compare_age(a));
     uberblocks.dedup();

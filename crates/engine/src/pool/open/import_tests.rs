@@ -4,8 +4,8 @@ use super::import::{Candidate, discover, discover_before, select};
 use crate::error::ErrorKind;
 use crate::host::RealHost;
 use crate::pool::config::pool_config::{PoolConfig, PoolState};
-use crate::vdev::label::{DeviceLabels, LabelSync, init_labels, retire_labels, sync_labels};
-use crate::vdev::{NewLeaf, NewTop, VdevState, VdevTree, key};
+use crate::vdev::label::{DeviceLabels, LabelSync, init_labels, retire_labels, sync_labels, write_uberblock};
+use crate::vdev::{Leaf, NewLeaf, NewTop, TopVdev, VdevState, VdevTree, key};
 use disk::{Disk, DiskRef, MemDisk};
 use ondisk::label as layout;
 use ondisk::nvlist::NvList;
@@ -173,6 +173,26 @@ fn a_stale_copy_of_a_device_loses() {
     assert_eq!(candidate.config.state, PoolState::Exported);
     assert_eq!(candidate.uberblocks.iter().map(|u| u.txg).collect::<Vec<_>>(), [9, 5]);
     assert!(!candidate.is_in_use_elsewhere(1));
+}
+
+/// It was used where it came first, and had not the blocks of the newest state.
+#[test]
+fn a_stale_copy_with_the_same_label_loses() {
+    let (tree, config, disks) = make_pool("tank");
+    let stale = Arc::new(disks[0].snapshot());
+    write_uberblock(&*stale, 9, &Uberblock { txg: 7, version: 5000, ..Uberblock::empty() }).unwrap();
+    // A group in which the configuration does not change.
+    let (tops, uberblock) = (tree.tops(), Uberblock { txg: 9, version: 5000, guid_sum: tree.guid_sum(), ..Uberblock::empty() });
+    let label = |top: &TopVdev, leaf: &Leaf| config.label(&tree, top, leaf, 9);
+    sync_labels(&LabelSync { uberblock: &uberblock, dirty: &[], uberblock_tops: &tops, multihost: false, config: &label }).unwrap();
+    for place in [0, disks.len()] {
+        let mut all = refs(&disks);
+        all.insert(place, stale.clone());
+        let candidate = discover(all).pop().unwrap();
+        assert_eq!(candidate.devices.len(), 3);
+        assert!(candidate.devices.iter().all(|device| device.txg == 5 && device.uberblock_txgs.contains(&9)), "place {place}");
+        assert_eq!(candidate.uberblocks.iter().map(|uberblock| uberblock.txg).collect::<Vec<_>>(), [9, 5], "place {place}");
+    }
 }
 
 /// A replaced device is no part of the pool any more, and can still be had where one goes back to a group in which it was.

@@ -74,7 +74,7 @@ pub(in crate::pool) struct Removals {
 struct State {
     /// The vdev that is being removed.
     top: Option<Arc<TopVdev>>,
-    /// The group in which it began: the copying begins in the next one.
+    /// The group in which it began, or after which it goes on since an import: the copying begins in the next one.
     begun: Txg,
     /// The last group could copy nothing.
     is_stuck: bool,
@@ -180,7 +180,9 @@ pub(in crate::pool) fn open(writer: &Arc<GroupWriter>) -> Result<()> {
         let top = layers.vdevs.top(removal.vdev).filter(|top| top.kind() != VdevKind::Indirect && top.map().is_some());
         let Some(top) = top else { bail!(Corrupt, "vdev {} is said to be removed, and is not", removal.vdev) };
         objects(&top)?;
-        writer.removals().state.lock().top = Some(top);
+        let newest = writer.uberblock().txg;
+        let mut state = writer.removals().state.lock();
+        (state.top, state.begun) = (Some(top), newest);
     }
     condense_sync::open(writer)?;
     let removals = writer.removals();

@@ -15,6 +15,7 @@ use crate::error::{ErrorKind, Result};
 use crate::pool::space_maps::SpaceMaps;
 use crate::pool::sync::writer::GroupWriter;
 use crate::tunables::Parameter;
+use crate::txg::Txg;
 use crate::vdev::TopVdev;
 
 /// A piece lasts no longer than this while somebody waits for the group, and in no case longer than that.
@@ -38,7 +39,7 @@ pub(in crate::pool) fn sync(writer: &GroupWriter, tx: &SyncTx<'_>) -> Result<()>
         return Ok(());
     }
     let Some(maps) = &writer.layers().space_maps else { bail!(ReadOnly, "the space maps are not open") };
-    let mut piece = Piece::new(writer, maps, &top, tx);
+    let mut piece = Piece::new(writer, maps, &top, state.begun, tx);
     let stop = piece.run()?;
     let copied = piece.copied;
     let runs = std::mem::take(&mut piece.runs);
@@ -84,6 +85,8 @@ struct Piece<'a> {
     maps: &'a SpaceMaps,
     allocator: &'a Allocator,
     top: &'a Arc<TopVdev>,
+    /// In this group and later ones nothing was written to the vdev.
+    since: Txg,
     tx: &'a SyncTx<'a>,
     began: u64,
     runs: Vec<NewRun>,
@@ -94,10 +97,10 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    fn new(writer: &'a GroupWriter, maps: &'a SpaceMaps, top: &'a Arc<TopVdev>, tx: &'a SyncTx<'a>) -> Self {
+    fn new(writer: &'a GroupWriter, maps: &'a SpaceMaps, top: &'a Arc<TopVdev>, since: Txg, tx: &'a SyncTx<'a>) -> Self {
         let context = &writer.layers().context;
         let longest = context.tunables.now(Parameter::RemoveMaxSegment).next_multiple_of(1 << top.ashift());
-        Piece { writer, maps, allocator: context.io.allocator(), top, tx, began: context.host.now_ns(), runs: Vec::new(), copied: 0, longest }
+        Piece { writer, maps, allocator: context.io.allocator(), top, since, tx, began: context.host.now_ns(), runs: Vec::new(), copied: 0, longest }
     }
 
     fn now(&self, parameter: Parameter) -> u64 {
@@ -143,7 +146,8 @@ impl<'a> Piece<'a> {
                 Err(error) => return Err(error),
             };
             let source = parts[0].0;
-            let copied = self.writer.layers().context.io.copy(Dva::new(self.top.id() as u32, source, target.allocated), target, self.tx.txg());
+            let from = Dva::new(self.top.id() as u32, source, target.allocated);
+            let copied = self.writer.layers().context.io.copy(from, target, self.since, self.tx.txg());
             if let Err(error) = copied {
                 tracing::warn!(%error, "what is on a vdev that is being removed cannot be copied");
                 self.allocator.unallocate(target, self.tx.txg())?;
@@ -169,11 +173,14 @@ impl<'a> Piece<'a> {
         loop {
             let wanted = span(parts);
             match self.allocator.allocate(&Request::new(class, wanted, 1, self.tx.txg())) {
-                Ok(places) => match places.first() {
-                    Some(place) if place.allocated == wanted => return Ok(*place),
-                    // Sectors or parity are others than when it was checked.
-                    _ => bail!(Corrupt, "vdev {}: {wanted} bytes of it take another room elsewhere", self.top.id()),
-                },
+                Ok(places) => {
+                    if let Some(place) = places.first().filter(|place| place.allocated == wanted) {
+                        return Ok(*place);
+                    }
+                    // Sectors or parity are others than when it was checked. The pool is as good as before: only this waits.
+                    places.iter().try_for_each(|place| self.allocator.unallocate(*place, self.tx.txg()))?;
+                    bail!(NoSpace, "vdev {}: {wanted} bytes of it take another room elsewhere", self.top.id());
+                }
                 Err(error) if error.kind() == ErrorKind::NoSpace && wanted > unit => {
                     self.longest = wanted - unit;
                     shorten(parts, (wanted / 2).next_multiple_of(unit));

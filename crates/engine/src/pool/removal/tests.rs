@@ -6,6 +6,7 @@ use disk::{Disk, DiskRef, MemDisk, Request, WatchedDisk};
 use ondisk::indirect::REMOVAL_CANCELED;
 use parking_lot::Mutex;
 
+use crate::error::ErrorKind;
 use crate::host::RealHost;
 use crate::pool::check::CheckOptions;
 use crate::pool::import::{discover, select};
@@ -93,4 +94,22 @@ fn a_vdev_that_stays_is_used_when_the_group_is_on_disk_that_says_so() {
         assert!(report.is_clean(), "by itself: {by_itself}: {:?}", report.findings);
         pool.export().unwrap();
     }
+}
+
+/// The sectors that its devices have were not looked at, and what was copied did not fit there: the pool stopped, and again at each import.
+#[test]
+fn a_vdev_with_other_sectors_is_not_added_beside_a_removal() {
+    let disks = ["/a", "/b"].map(|name| Arc::new(MemDisk::new(name, 256 << 20)));
+    let pool = pool_on(&disks, &Look::default());
+    write(&pool, 2);
+    pool.remove_top(pool.vdevs.tops()[0].guid()).unwrap();
+    let new = |sector: u64| {
+        let disk = Arc::new(MemDisk::with_sector("/c", 256 << 20, sector));
+        NewTop { leaves: vec![NewLeaf { path: "/c".to_owned(), disk, whole_disk: false }], ..NewTop::default() }
+    };
+    let refused = pool.add_vdevs(vec![new(8192)], true).unwrap_err();
+    assert!(refused.kind() == ErrorKind::Invalid && refused.message().contains("while a vdev is being removed"), "{refused}");
+    pool.add_vdevs(vec![new(4096)], true).unwrap();
+    write(&pool, 2);
+    pool.export().unwrap();
 }

@@ -1,7 +1,7 @@
 //! One device.
 //!
 //! # Locks
-//! `disk` is held for reading across I/O, so that closing a device waits for what is under way. `missing` is taken inside it, never the other way round.
+//! `disk` is held for reading across I/O, so that closing a device waits for what is under way; what is no I/O does not wait for that in its turn. `missing` is taken inside it, never the other way round.
 //!
 //! # Invariants
 //! 1. A leaf of which something is missing is behind.
@@ -214,19 +214,32 @@ impl Leaf {
         self.note_failed_flush();
     }
 
+    /// The device, if there is one, and nobody waits to let go of it: what is under way on one that hangs may take for ever, and holds up
+    /// I/O on it, but nothing else.
+    fn asked<T>(&self, ask: impl FnOnce(&DiskRef) -> T) -> Option<T> {
+        self.disk.try_read()?.as_ref().map(ask)
+    }
+
     /// The device, if there is one.
     pub fn disk(&self) -> Option<DiskRef> {
-        self.disk.read().clone()
+        self.asked(DiskRef::clone)
     }
 
     /// Whether it can be read and written.
     pub fn is_open(&self) -> bool {
-        self.state().is_readable() && self.disk.read().is_some()
+        self.state().is_readable() && self.asked(|_| ()).is_some()
     }
 
     /// Whether it has missed what was written in a group, as far as is known.
     pub(crate) fn has_missed(&self, txg: u64) -> bool {
         self.is_behind() && self.missing.lock().iter().any(|(start, end)| (*start..*end).contains(&txg))
+    }
+
+    /// Whether it can be read and has all that was written before a group. Where nobody knows what it has missed, it has not.
+    pub(crate) fn has_all_before(&self, txg: u64) -> bool {
+        let is_open = self.is_open();
+        let missing = self.missing.lock();
+        is_open && (!self.is_behind() || !missing.is_empty() && missing.iter().all(|(start, _)| *start >= txg))
     }
 
     /// Whether it has missed writes.
@@ -304,7 +317,11 @@ impl Leaf {
 
     /// Bytes of the device that count: whole labels.
     pub fn device_bytes(&self) -> u64 {
-        self.disk.read().as_ref().map_or(0, |disk| label::usable_bytes(disk.size_bytes()))
+        self.bytes().unwrap_or(0)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        self.asked(|disk| label::usable_bytes(disk.size_bytes()))
     }
 
     /// Counts a block that came back with the wrong checksum.
@@ -370,7 +387,8 @@ impl Leaf {
 
     /// The place of a data offset on the device (invariant 1 of the module). Offsets of the scratch area, which lies in front of the data, are negative.
     fn place(&self, offset: u64, length: u64) -> Result<u64> {
-        let end = self.device_bytes().saturating_sub(label::END_BYTES);
+        let Some(bytes) = self.bytes() else { bail!(NoDevice, "{}: {}", self.name, self.state()) };
+        let end = bytes.saturating_sub(label::END_BYTES);
         Some(offset.wrapping_add(label::START_BYTES))
             .filter(|at| *at >= label::BOOT_OFFSET && at.checked_add(length).is_some_and(|last| last <= end))
             .ok_or_else(|| error!(Io, "{}: {length} bytes at {offset:#x} are not on the device", self.name))
@@ -588,7 +606,7 @@ impl Leaf {
 
     /// Is what it has written perhaps not durable before a flush?
     pub fn has_write_cache(&self) -> bool {
-        self.disk.read().as_ref().is_some_and(|disk| disk.has_write_cache())
+        self.asked(|disk| disk.has_write_cache()).unwrap_or(false)
     }
 
     /// What it did not take will be written again: it is not behind, unless there is something that nobody will write again.
@@ -607,7 +625,7 @@ impl Leaf {
 
     /// Is it worth while to prepare places?
     pub fn gains_by_preparing(&self) -> bool {
-        self.disk.read().as_ref().is_some_and(|disk| disk.gains_by_preparing())
+        self.asked(|disk| disk.gains_by_preparing()).unwrap_or(false)
     }
 
     /// Prepares a range, of which nothing is needed, for durable writes.

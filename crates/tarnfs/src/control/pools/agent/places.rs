@@ -77,12 +77,14 @@ pub(super) fn have_grown(engine: &Pool, tried: &mut Vec<u64>) -> bool {
     has_grown && std::mem::replace(tried, sizes.clone()) != sizes
 }
 
-/// The bytes for data that a vdev could have.
+/// The bytes for data that a vdev could have; 0 while a device is away, as nobody knows how large that is.
 fn size_now(top: &TopVdev) -> u64 {
     let bytes = |leaf: &std::sync::Arc<Leaf>| label::data_bytes(label::usable_bytes(bytes_at(leaf.name())?.max(leaf.device_bytes())));
-    let open = || top.leaves().into_iter().filter(|leaf| leaf.is_open());
-    let least = open().map(|leaf| bytes(&leaf).unwrap_or(0)).min().unwrap_or(0);
-    top.layout().asize_of(least)
+    let leaves = top.leaves();
+    if leaves.iter().any(|leaf| !leaf.is_open()) {
+        return 0;
+    }
+    top.layout().asize_of(leaves.iter().map(|leaf| bytes(leaf).unwrap_or(0)).min().unwrap_or(0))
 }
 
 /// Is a property of the pool on?
