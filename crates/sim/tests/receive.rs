@@ -16,7 +16,7 @@ use ondisk::nvlist::{NvList, Value};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ZIL_HEADER_BYTES;
 use ondisk::stream::{
-    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, HEADER_SUBSTREAM, Object, RECORD_SIZE, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
+    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, HEADER_SUBSTREAM, Object, RECORD_SIZE, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
     Write,
 };
 use ondisk::zil::{LogHeader, header_first_block};
@@ -24,7 +24,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::golden::{Compare, DatasetRecord, Golden, Manifest, compare, open_images};
 use sim::scenario::{Layout, Rig, encode_stream, stream_records};
-use tarnfs::Credentials;
+use tarnfs::{Bias, CreateOptions, Credentials, ImportOptions, Pool, VdevPaths};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// What two pools with other properties have in common.
@@ -78,7 +78,11 @@ fn streams_in(package: &[u8]) -> Vec<Vec<u8>> {
 
 /// Receives the stream `bytes` as `dataset@snapshot`; what follows it is left.
 fn receive(rig: &Rig, bytes: Vec<u8>, target: ReceiveTarget) -> Result<(), Error> {
-    let dsl = &rig.pool().engine().dsl;
+    receive_into(rig.pool(), bytes, target)
+}
+
+fn receive_into(pool: &Pool, bytes: Vec<u8>, target: ReceiveTarget) -> Result<(), Error> {
+    let dsl = &pool.engine().dsl;
     let length = bytes.len();
     let receiving = Receiving::open(StreamReader::new(Cursor::new(bytes)), Progress::default())?;
     let (rest, finished) = receiving.receive(dsl, target, |_, _| ());
@@ -496,10 +500,14 @@ const LOG_AT: u64 = 128 << 20;
 /// Gives an encrypted dataset the header of a log of one block, which was never written. `claimed`: by an import after which the block is allocated; else it
 /// was allocated in a group that is not on disk.
 fn give_empty_log(rig: &Rig, dataset: &str, claimed: bool) {
-    let engine = rig.pool().engine();
+    give_log_at(rig.pool(), Dva::new(0, LOG_AT, 4096), dataset, claimed);
+}
+
+fn give_log_at(pool: &Pool, place: Dva, dataset: &str, claimed: bool) {
+    let engine = pool.engine();
     let objset = engine.dsl.objset(&engine.dsl.open_dataset(dataset).expect("the dataset")).expect("its objects");
     let txg = engine.context.groups.open_txg();
-    let mut pointer = DataPointer::new(&[Dva::new(0, LOG_AT, 4096)], ObjectType::INTENT_LOG, 0, if claimed { txg } else { txg + 8 });
+    let mut pointer = DataPointer::new(&[place], ObjectType::INTENT_LOG, 0, if claimed { txg } else { txg + 8 });
     (pointer.logical_size, pointer.physical_size) = (4096, 4096);
     (pointer.checksum_algorithm, pointer.checksum) = (ChecksumAlgorithm::Zilog2, [1, 2, objset.dataset(), 1]);
     let mut header = LogHeader::new_zeroed();
@@ -512,14 +520,14 @@ fn give_empty_log(rig: &Rig, dataset: &str, claimed: bool) {
     bytes.copy_from_slice(header.as_bytes());
     let change = engine.dsl.queue_task(move |dsl, tx| {
         if claimed {
-            dsl.meta.context.io.allocator().claim(Dva::new(0, LOG_AT, 4096), tx.txg())?;
+            dsl.meta.context.io.allocator().claim(place, tx.txg())?;
         }
         objset.set_zil_header(tx, bytes);
         Ok(())
     });
     change.expect("a task");
-    rig.sync();
-    rig.sync();
+    pool.sync().expect("it is on disk");
+    pool.sync().expect("it is on disk");
 }
 
 /// The header of an encrypted dataset led to a block of a group that was not on disk. It was neither claimed nor forgotten: others got its space, and a program that
@@ -585,4 +593,97 @@ fn a_reused_object_number_gets_blocks_of_another_size() {
     assert_eq!((info.block_bytes, info.max_block), (65536, 0));
     drop(dsl);
     rig.judge("a reused object number");
+}
+
+/// The device of the intent log was lost. Those of plain datasets are given up when that is asked for; with an encrypted one the pool could not be imported at all.
+#[test]
+fn a_lost_log_device_takes_the_log_of_an_encrypted_dataset() {
+    let Some(streams) = Streams::find() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = |name: &str, bytes: u64| {
+        let path = directory.path().join(name);
+        fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
+        path
+    };
+    let (data, log) = (image("data.img", 256 << 20), image("log.img", 64 << 20));
+    let vdev = |path: &std::path::PathBuf, bias| VdevPaths { paths: vec![path.clone()], bias, ..VdevPaths::default() };
+    let pool = Pool::create("tank", &[vdev(&data, Bias::None), vdev(&log, Bias::Log)], CreateOptions::default()).expect("a pool");
+    receive_into(&pool, streams.read("raw"), target("tank/e@a")).expect("a stream");
+    give_log_at(&pool, Dva::new(1, 8 << 20, 4096), "tank/e", false);
+    pool.abandon();
+    drop(pool);
+    fs::remove_file(&log).expect("the log device");
+    let options = ImportOptions { force: true, forget_log: true, ..ImportOptions::default() };
+    let pool = Pool::import(&[data], "tank", options).unwrap_or_else(|error| panic!("{error}"));
+    pool.sync().expect("it goes on");
+    let dsl = pool.engine().dsl.clone();
+    let header = dsl.objset(&dsl.open_dataset("tank/e").expect("the dataset")).expect("its objects").zil_header();
+    assert_eq!(header_first_block(&header), None);
+    drop(dsl);
+    let report = pool.check(true, &|_| ()).expect("a check");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+    pool.export().expect("an export");
+}
+
+/// The beginning of a raw stream says where its dnodes end. What was beyond that was cut off, and what those dnodes led to was never freed.
+#[test]
+fn a_raw_stream_whose_dnodes_end_before_those_that_are_there_is_refused() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    let mut records = stream_records(&streams.read("raw-incr"));
+    let (first, payload) = &mut records[0];
+    let mut list = NvList::decode(payload).expect("a list");
+    let Some(Value::List(key)) = list.get_mut("crypt_keydata") else { panic!("no key") };
+    assert!(key.u64("mdn_maxblkid").is_some_and(|end| end > 0));
+    key.set("mdn_maxblkid", 0u64);
+    *payload = list.encode_native();
+    first.begin_payload_bytes = payload.len() as u32;
+    let error = receive(&rig, encode_stream(&records), target("tank/e@b")).expect_err("dnodes are cut off");
+    assert!(error.kind() == ErrorKind::Invalid && error.message().contains("end before those of"), "{error}");
+    take(&rig, &streams, "raw-incr", "tank/e@b");
+    rig.judge("dnodes that end earlier");
+}
+
+/// An object came without what protects its block of dnodes, which had that on disk: until a group that was being written had freed all that was in it. Then
+/// the next group could not be written, and the pool stopped.
+#[test]
+fn a_raw_object_without_what_protects_its_dnode_is_refused() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    let mut records = stream_records(&streams.read("raw-incr"));
+    records.retain(|(record, _)| !matches!(record.body, RecordBody::ObjectRange(_)));
+    let error = receive(&rig, encode_stream(&records), target("tank/e@b")).expect_err("nothing protects the dnodes");
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("nothing was said of the block"), "{error}");
+    rig.judge("objects without what protects them");
+}
+
+/// A part of a block was to be free: what is not encrypted was read, changed and could not be written, and the pool stopped.
+#[test]
+fn a_part_of_a_block_is_not_freed_without_its_key() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    let mut records = stream_records(&streams.read("raw"));
+    let written = records.iter().enumerate().find_map(|(at, (record, _))| match &record.body {
+        RecordBody::Write(write) if write.logical_bytes >= 1024 => Some((at, write.object, write.offset, write.to_guid)),
+        _ => None,
+    });
+    let (at, object, offset, to_guid) = written.expect("a block");
+    let free = Free { object, offset: offset + 512, bytes: 512, to_guid };
+    records.insert(at + 1, (record(RecordBody::Free(free)), Vec::new()));
+    let error = receive(&rig, encode_stream(&records), target("tank/e@a")).expect_err("it takes the key");
+    assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("no whole blocks"), "{error}");
+    rig.judge("a part of a block");
+}
+
+/// The master node of an encrypted file system can be read without the key, and was changed: the pool stopped.
+#[test]
+fn a_locked_file_system_is_not_upgraded() {
+    let Some(streams) = Streams::find() else { return };
+    let mut rig = Rig::create(Layout::default(), &[]);
+    take(&rig, &streams, "raw", "tank/e@a");
+    let error = rig.pool().upgrade_file_system("tank/e", 5).expect_err("it takes the key");
+    assert_eq!(error.kind(), ErrorKind::KeyNotLoaded, "{error}");
+    rig.judge("a locked file system");
 }

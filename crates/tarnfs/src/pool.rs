@@ -539,6 +539,9 @@ impl Pool {
         }
         let dataset = dsl.open_dataset(name)?;
         let objset = dsl.objset(&dataset)?;
+        if objset.is_locked() {
+            bail!(KeyNotLoaded, "it is encrypted, and its key is not loaded");
+        }
         self.check_replayed(name, &dataset, &objset)?;
         let was = zpl::raise_version(&objset, version)?;
         if was < version {

@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use ondisk::nvlist::{NvList, Value};
+use ondisk::stream::RECORD_SIZE;
 use sim::golden::Golden;
 use sim::scenario::{encode_stream, stream_records};
 
@@ -139,6 +141,59 @@ fn keys_of_a_package_stay_in_relation() {
         to.same(&theirs, &to.sent(&format!("zfs send -w tank/{name}@e")), name);
     }
     to.rig.ok("zpool export g_encrypt");
+    to.finish();
+}
+
+/// A package in whose list what it says of a dataset is changed.
+fn with_described(package: &[u8], name: &str, change: fn(&mut NvList)) -> Vec<u8> {
+    let payload_bytes = u32::from_le_bytes(package[4..8].try_into().expect("four bytes")) as usize;
+    let (head, streams) = package.split_at(2 * RECORD_SIZE + payload_bytes);
+    let mut records = stream_records(head);
+    let (begin, payload) = &mut records[0];
+    let mut list = NvList::decode(payload).expect("a list");
+    let Some(Value::List(all)) = list.get_mut("fss") else { panic!("no datasets") };
+    let guids: Vec<String> = all.iter().filter_map(|(guid, _)| guid.to_str().map(str::to_owned)).collect();
+    for guid in guids {
+        if let Some(Value::List(described)) = all.get_mut(&guid)
+            && described.str("name") == Some(name)
+        {
+            change(described);
+        }
+    }
+    *payload = list.encode_native();
+    begin.begin_payload_bytes = payload.len() as u32;
+    let mut changed = encode_stream(&records);
+    changed.extend_from_slice(streams);
+    changed
+}
+
+/// The sender gave a file system a key of its own, and took that of another away, between two packages. The keys came as they were wrapped by then, and the roots
+/// stayed: no key could be loaded here any more.
+#[test]
+fn keys_that_the_sender_changed_stay_in_relation() {
+    let Some(to) = Receiver::new() else { return };
+    let Some(golden) = Golden::find("encrypt").expect("a golden pool") else { return };
+    to.rig.ok(&format!("zpool import -o readonly=on -N -d {} g_encrypt", golden.directory().display()));
+    to.received("zfs receive tank/pass", &to.sent("zfs send -Rw g_encrypt/pass@e"));
+    to.rig.ok("zpool export g_encrypt");
+    to.received("zfs receive tank/copy", &to.sent("zfs send -Rw tank/pass@e"));
+    let facts = |name: &str| to.rig.ok(&format!("zfs get -Ho value encryptionroot,keylocation tank/copy{name}"));
+    assert_eq!(facts("/child"), "tank/copy\nnone\n");
+    to.rig.ok("zfs snapshot -r tank/pass@f");
+    let package = fs::read(to.sent("zfs send -Rw -i @e tank/pass@f")).expect("a package");
+    let package = with_described(&package, "tank/pass/child", |list| list.set_flag("is_encroot"));
+    let package = with_described(&package, "tank/pass/changed", |list| assert!(list.remove("is_encroot")));
+    let path = to.directory.path().join("changed");
+    fs::write(&path, package).expect("a package");
+    to.received("zfs receive tank/copy", &path);
+    assert_eq!(facts(""), "tank/copy\nfile:///run/keys/pass\n");
+    assert_eq!(facts("/child"), "tank/copy/child\nprompt\n");
+    assert_eq!(facts("/changed"), "tank/copy\nnone\n");
+    // And back again.
+    to.rig.ok("zfs snapshot -r tank/pass@g");
+    to.received("zfs receive tank/copy", &to.sent("zfs send -Rw -i @f tank/pass@g"));
+    assert_eq!(facts("/child"), "tank/copy\nnone\n");
+    assert_eq!(facts("/changed"), "tank/copy/changed\nfile:///run/keys/new.key\n");
     to.finish();
 }
 

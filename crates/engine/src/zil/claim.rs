@@ -30,8 +30,9 @@ use zerocopy::FromBytes;
 use super::walk::{Extent, LogBlock, bookmark, records, walk};
 use super::{Zil, header_of};
 use crate::bail;
+use crate::error;
 use crate::dmu::Objset;
-use crate::error::{ErrorKind, Result, Within};
+use crate::error::{Error, ErrorKind, Result, Within};
 use crate::txg::Txg;
 use crate::zio::BlockIo;
 
@@ -93,15 +94,12 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
         let mut found = Extents::default();
         match follow(io, objset.dataset(), &header, txg, &mut found) {
             Ok(()) => {}
-            Err(error) if forget_unreadable && matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io) => {
-                tracing::warn!("{}: its intent log cannot be read and is given up: {error}", objset.name());
+            Err(error) if forget_unreadable && is_unreadable(&error) => {
                 found.taken.into_iter().try_for_each(|space| io.allocator().unallocate(space, txg))?;
-                zil.give_up(txg);
+                give_up_unreadable(objset, txg, &error);
                 return Ok(false);
             }
-            Err(error) if matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io) => {
-                bail!(NoDevice, "{}: its intent log cannot be read ({error}); import with -m to do without what it holds", objset.name())
-            }
+            Err(error) if is_unreadable(&error) => return Err(unreadable(objset, &error)),
             Err(error) => return Err(error).within(|| objset.name()),
         }
         if found.blocks == 0 {
@@ -123,6 +121,20 @@ pub fn claim(objset: &Objset, txg: Txg, forget_unreadable: bool) -> Result<bool>
         zil.start_over(header.log, txg);
     }
     Ok(needed)
+}
+
+/// Nothing proves what the log holds: the device of a block is not there, or does not answer.
+fn is_unreadable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoDevice | ErrorKind::Io)
+}
+
+fn unreadable(objset: &Objset, error: &Error) -> Error {
+    error!(NoDevice, "{}: its intent log cannot be read ({error}); import with -m to do without what it holds", objset.name())
+}
+
+fn give_up_unreadable(objset: &Objset, txg: Txg, error: &Error) {
+    tracing::warn!("{}: its intent log cannot be read and is given up: {error}", objset.name());
+    Zil::of(objset).give_up(txg);
 }
 
 /// Gives up the log of `objset` in `txg`, the first group of this import, because the pool went back in time; `first`
@@ -160,21 +172,39 @@ fn is_free(io: &BlockIo, dataset: u64, pointer: &BlkPtr) -> bool {
 
 /// Refuses a log of an encrypted object set that has something to replay: claiming it takes the key. A first block that was never written and that the
 /// space maps do not have is forgotten in `txg`, the first group of this import: others will get its space. `first` is the first group that is not on disk.
+/// `forget_unreadable`: a log whose device is missing is given up. The header that led to it stands in the object set's own block, and takes no key.
 ///
 /// # Errors
 /// There is something, or the log cannot be read.
-pub fn claim_encrypted(objset: &Objset, first: Txg, txg: Txg) -> Result<()> {
+pub fn claim_encrypted(objset: &Objset, first: Txg, txg: Txg, forget_unreadable: bool) -> Result<()> {
     let header = header_of(objset);
     let mut written = header.flags.get() & zil::LOG_FLAG_REPLAY_NEEDED != 0;
-    walk(&objset.context().io, objset.dataset(), &header, Extent::Whole, &mut |block: LogBlock<'_>| {
+    let is_unclaimed = header.claim_txg.get() == 0 && !header.log.is_hole();
+    let is_of_others = is_unclaimed && (header.log.birth() >= first || is_free(&objset.context().io, objset.dataset(), &header.log));
+    let walked = walk(&objset.context().io, objset.dataset(), &header, Extent::Whole, &mut |block: LogBlock<'_>| {
         written |= block.records.is_some();
         Ok(ControlFlow::Continue(()))
-    })?;
+    });
+    match walked {
+        Ok(()) => {}
+        Err(error) if is_unreadable(&error) => {
+            if !forget_unreadable {
+                return Err(unreadable(objset, &error));
+            }
+            // What is not allocated must not be freed.
+            if is_of_others {
+                Zil::of(objset).forget_claimed(Vec::new(), txg);
+            } else {
+                give_up_unreadable(objset, txg, &error);
+            }
+            return Ok(());
+        }
+        Err(error) => return Err(error).within(|| objset.name()),
+    }
     if written {
         bail!(Unsupported, "dataset {} is encrypted and has an intent log that was not replayed; import the pool with -o readonly=on", objset.name());
     }
-    let is_unclaimed = header.claim_txg.get() == 0 && !header.log.is_hole();
-    if is_unclaimed && (header.log.birth() >= first || is_free(&objset.context().io, objset.dataset(), &header.log)) {
+    if is_of_others {
         Zil::of(objset).forget_claimed(Vec::new(), txg);
     }
     Ok(())

@@ -5,8 +5,13 @@
 //! block of dnodes, of which the bonuses are encrypted: its dnodes come one by one, and what protects the block they stand in comes before them
 //! ([`Objset::note_dnode_secrets`]). The MAC of such a block is of the dnodes as they are when all of the stream was received.
 //!
+//! The block on disk cannot be relied on to have secrets when an object is put into it: a group that is being written may free all that is there, and leave a
+//! hole. So they are noted with each object, in its transaction, and until its group is on disk. From then on the block has them as long as there is something
+//! in it.
+//!
 //! # Invariants
-//! 1. Every block of dnodes that is changed has secrets: noted, or those of the block on disk that it replaces ([`Objset::has_dnode_secrets`]).
+//! 1. Every block of dnodes that is changed has secrets, noted or those of the block on disk that it replaces, or has no dnodes.
+//! 2. There are no more noted secrets than objects that groups have changed which are not on disk.
 
 use std::sync::Arc;
 
@@ -16,6 +21,7 @@ use ondisk::dnode as disk;
 use crate::dmu::blocks::dirty_block::Contents;
 use crate::dmu::{Dnode, ObjectId, Objset, Tx};
 use crate::error::Result;
+use crate::txg::Txg;
 use crate::zio::RawBlock;
 use crate::{bail, error};
 
@@ -97,23 +103,14 @@ impl Dnode {
 }
 
 impl Objset {
-    /// What protects a block of dnodes from now on.
-    pub fn note_dnode_secrets(&self, block: u64, secrets: Secrets) {
-        self.shared.dnode_secrets.lock().insert(block, secrets);
+    /// What protects the block of dnodes that an object stands in which `tx` makes or changes.
+    pub fn note_dnode_secrets(&self, tx: &Tx, object: ObjectId, secrets: Secrets) {
+        self.shared.dnode_secrets.lock().insert(object / disk::DNODES_PER_BLOCK, (secrets, tx.txg()));
     }
 
-    /// Whether the block of dnodes that an object stands in can be written.
-    ///
-    /// # Errors
-    /// The tree of dnodes cannot be read.
-    pub fn has_dnode_secrets(&self, object: ObjectId) -> Result<bool> {
-        let block = object / disk::DNODES_PER_BLOCK;
-        if self.shared.dnode_secrets.lock().contains_key(&block) {
-            return Ok(true);
-        }
-        let pointers = self.meta().synced_pointers(block..block + 1)?;
-        let pointer = pointers.and_then(|pointers| pointers.first().copied()).unwrap_or(BlkPtr::ZERO);
-        Ok(secrets_of(&pointer)?.is_some())
+    /// The blocks of dnodes that a group changed are on disk, with what protects them.
+    pub(in crate::dmu) fn forget_dnode_secrets(&self, txg: Txg) {
+        self.shared.dnode_secrets.lock().retain(|_, (_, noted_in)| *noted_in > txg);
     }
 
     /// Brings the head of an encrypted object set to what its sender says, in the sync thread.
@@ -124,7 +121,8 @@ impl Objset {
     pub fn set_raw_head(&self, tx: &Tx, head: &RawHead) -> Result<()> {
         let meta = self.meta();
         let info = meta.info();
-        if head.levels < info.levels || head.indirect_shift != info.indirect_shift {
+        // What dnodes beyond its end lead to could not be found any more, to free it. The end of the dnodes of a sender never comes nearer.
+        if head.levels < info.levels || head.indirect_shift != info.indirect_shift || head.max_block < info.max_block {
             bail!(Corrupt, "{}: the dnodes of the stream are in a tree of another shape", self.name());
         }
         meta.set_tree_shape(tx, head.levels, head.max_block)?;

@@ -71,8 +71,20 @@ impl Dnode {
         Ok(())
     }
 
+    /// Refuses contents that would have to be encrypted: no key is there, and the group that has them could not be written. Blocks of dnodes have what
+    /// protects them from a sender, and are made in the sync thread.
+    fn check_unlocked(&self, tx: &Tx) -> Result<()> {
+        if self.object != 0 && !tx.is_syncing() && self.objset.settings.load().is_encrypted {
+            bail!(KeyNotLoaded, "object {}: what is written to it is to be encrypted, and its key is not loaded", self.object);
+        }
+        Ok(())
+    }
+
     /// Makes `contents` the newest version of a block.
     pub(in crate::dmu) fn put_version(self: &Arc<Self>, tx: &Tx, block: u64, contents: Contents) -> Result<()> {
+        if !matches!(contents, Contents::Raw(_)) {
+            self.check_unlocked(tx)?;
+        }
         if !self.has_version(block) {
             self.check_reachable(tx, block)?;
         }
@@ -110,6 +122,7 @@ impl Dnode {
             }
             Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) | Contents::Placed(_) => unreachable!("there are contents"),
         };
+        self.check_unlocked(tx)?;
         if !self.may_be_unsynced(block)
             && let Some(own_bytes) = self.first_version(tx, block, &mut write)?
         {
@@ -150,6 +163,7 @@ impl Dnode {
     /// Changes the group's version of a block. If there is none it is made: it begins as the contents before it, shared with
     /// the readers that have them. `change` meets [`Contents::Data`] or [`Contents::Patch`].
     fn change_block<R>(self: &Arc<Self>, tx: &Tx, block: u64, change: impl FnOnce(&mut Contents) -> R) -> Result<R> {
+        self.check_unlocked(tx)?;
         let (dirty, is_new) = self.dirty_block(block);
         let changed = self.change_entry(tx, block, &dirty, is_new, change);
         if changed.is_err() {

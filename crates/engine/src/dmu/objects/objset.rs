@@ -46,8 +46,8 @@ pub(in crate::dmu) struct ObjsetShared {
     pub(in crate::dmu) presence: Arc<Presence>,
     pub(in crate::dmu) settings: ArcSwap<ObjsetSettings>,
     pub(in crate::dmu) file_owner: Option<FileOwnerOf>,
-    /// Of an encrypted set: what protects blocks of dnodes that come from a sender.
-    pub(in crate::dmu) dnode_secrets: Mutex<BTreeMap<u64, Secrets>>,
+    /// Of an encrypted set: what protects blocks of dnodes that come from a sender, and the last group that changed them.
+    pub(in crate::dmu) dnode_secrets: Mutex<BTreeMap<u64, (Secrets, Txg)>>,
     /// Objects that each group changed.
     pub(in crate::dmu) dirty: [Mutex<BTreeMap<ObjectId, Arc<Dnode>>>; TXG_SIZE],
 }

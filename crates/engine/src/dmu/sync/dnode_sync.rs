@@ -292,7 +292,7 @@ impl DnodeSync {
         }
         let noted = self.dnode.objset.dnode_secrets.lock().get(&block).copied();
         let secrets = match noted {
-            Some(secrets) => Some(secrets),
+            Some((secrets, _)) => Some(secrets),
             None => secrets_of(previous)?,
         };
         match secrets.or_else(|| is_zero_data(data).then(Secrets::default)) {

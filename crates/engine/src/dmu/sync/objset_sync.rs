@@ -68,6 +68,7 @@ impl Objset {
                 }
             }
         }
+        self.forget_dnode_secrets(tx.txg());
         Ok(())
     }
 

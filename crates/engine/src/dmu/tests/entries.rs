@@ -84,3 +84,28 @@ fn an_entry_without_a_version_stands_for_no_block_of_dnodes() {
     Objset::open(rig.options(), root).unwrap().hold(last).unwrap().read(0, &mut back).unwrap();
     assert_eq!(&back, b"changed");
 }
+
+/// Contents that are to be encrypted were taken, and the group that had them could not be written: the pool stopped. What protects blocks of dnodes was kept until the
+/// object set was closed, so a sender could fill the memory with it.
+#[test]
+fn what_is_to_be_encrypted_is_refused_before_its_group() {
+    let rig = rig();
+    let mut options = rig.options();
+    options.settings.is_encrypted = true;
+    let head = RawHead { portable_mac: [0; 32], levels: 1, max_block: 0, indirect_shift: 17, checksum: 0, compression: 0 };
+    let tx = Tx::for_test(4);
+    let objset = Objset::create_raw(options, &tx, ObjsetType::FileSystem, ObjsetSize::V3, &head).unwrap();
+    // A master node, whose contents are not encrypted, but have a checksum that takes the key.
+    let dnode = objset.allocate(&tx, &DnodeSpec::new(ObjectType(21), BLOCK)).unwrap();
+    objset.note_dnode_secrets(&tx, dnode.object(), Default::default());
+    let refused = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), crate::error::ErrorKind::KeyNotLoaded);
+    refused(dnode.write(&tx, 0, b"a part"));
+    refused(dnode.write(&tx, 0, &[9; BLOCK as usize]));
+    refused(dnode.modify_block(&tx, 0, |contents| contents.fill(9)));
+    rig.sync(&objset, 4);
+    assert!(objset.shared.dnode_secrets.lock().is_empty(), "they are on disk");
+    // The end of the dnodes only grows.
+    let tx = Tx::for_test(5);
+    objset.set_raw_head(&tx, &RawHead { max_block: 3, ..head.clone() }).unwrap();
+    assert!(objset.set_raw_head(&tx, &RawHead { max_block: 2, ..head }).is_err());
+}

@@ -5,6 +5,9 @@
 //! itself, the clone becomes the root, with the place of the user's key, also of all below them that has its key from there: the old file system may be
 //! destroyed next, and a root that is no more has no key. The origin may have its key from above instead; then the clone has to be below the same root.
 //!
+//! A sender may have given a dataset a key of its own, or taken it away, since the last stream. A package says which it has, and the next stream brings the master
+//! key as it is wrapped now: the root here changes with that, or no key of a user would unwrap it.
+//!
 //! # On disk
 //! [`ondisk::dsl::crypto_field::ROOT_DIR`]
 
@@ -66,14 +69,36 @@ pub(in crate::dsl) fn take_root_sync(parts: &Parts, clone: &Arc<Dataset>, origin
     let location = origin.property(KEY_LOCATION)?.map_or_else(|| PropertyValue::Text("none".to_owned()), |(location, _)| location);
     change_property_sync(parts, clone, KEY_LOCATION, &PropertyChange::Set(location), tx)?;
     change_property_sync(parts, origin, KEY_LOCATION, &PropertyChange::Revert, tx)?;
-    move_root_sync(parts, &origin.dir, clone.dir.object, tx)
+    move_root_sync(parts, &origin.dir, origin.dir.object, clone.dir.object, tx)
 }
 
-/// What has its key from `old` has it from the directory `new`: what is below, and what is below clones.
+/// The key of what was received on top of `head` is wrapped as the sender has it now: with the key of what is above it (`inherits`), or with one of its own, which is
+/// at `location`. What is below and follows it has its key from the same place. A clone has that of its origin.
+#[doc(alias = "recv_fix_encryption_hierarchy")]
+pub(in crate::dsl) fn place_root_sync(parts: &Parts, head: &Arc<Dataset>, inherits: bool, location: Option<&str>, tx: &SyncTx<'_>) -> Result<()> {
+    let dir = &head.dir;
+    let Some(root) = root_of(parts, dir)?.filter(|_| !is_clone(parts, dir)) else { return Ok(()) };
+    let is_root = root == dir.object;
+    if inherits {
+        let above = dir.parent().map_or(Ok(None), |parent| root_of(parts, &parent))?;
+        let Some(above) = above.filter(|above| is_root && *above != root) else { return Ok(()) };
+        change_property_sync(parts, head, KEY_LOCATION, &PropertyChange::Revert, tx)?;
+        return move_root_sync(parts, dir, root, above, tx);
+    }
+    if !is_root {
+        move_root_sync(parts, dir, root, dir.object, tx)?;
+    }
+    match location.or_else(|| (!is_root).then_some("prompt")) {
+        Some(location) => change_property_sync(parts, head, KEY_LOCATION, &PropertyChange::Set(PropertyValue::Text(location.to_owned())), tx),
+        None => Ok(()),
+    }
+}
+
+/// From a directory on, what has its key from the directory `old` has it from `new`: what is below, and what is below clones.
 #[doc(alias = "spa_keystore_change_key_sync_impl")]
-fn move_root_sync(parts: &Parts, old: &Arc<Dir>, new: u64, tx: &SyncTx<'_>) -> Result<()> {
+fn move_root_sync(parts: &Parts, first: &Arc<Dir>, old: u64, new: u64, tx: &SyncTx<'_>) -> Result<()> {
     let mos = &parts.meta.mos;
-    let (mut waiting, mut seen) = (vec![(old.clone(), false)], BTreeSet::new());
+    let (mut waiting, mut seen) = (vec![(first.clone(), false)], BTreeSet::new());
     while let Some((dir, is_done)) = waiting.pop() {
         // Hidden ones are clones, for an instant. In a damaged pool one may be in several places.
         if dir.name().starts_with(['$', '%']) || !seen.insert((dir.object, is_done)) {
@@ -81,7 +106,7 @@ fn move_root_sync(parts: &Parts, old: &Arc<Dir>, new: u64, tx: &SyncTx<'_>) -> R
         }
         // The key object of a clone is its origin's, and is changed with that one; what is below the clone has others.
         if !is_done {
-            if is_clone(parts, &dir) || root_of(parts, &dir)? != Some(old.object) {
+            if is_clone(parts, &dir) || root_of(parts, &dir)? != Some(old) {
                 continue;
             }
             mos.zap_set_u64(dir.crypto_key, crypto_field::ROOT_DIR, new, tx)?;

@@ -40,7 +40,7 @@ const FEATURES: [(StreamFeatures, Feature); 3] = [
 pub(super) fn begin_sync(parts: &Parts, target: ReceiveTarget, head: &StreamHead, tx: &SyncTx<'_>) -> Result<ReceivedDataset> {
     let key = head.key()?;
     let (dataset, is_new, is_resumed) = match check_begin(parts, &target, head)? {
-        Place::New { parent, name, origin } => (create_dataset_sync(parts, &parent, &name, origin.as_ref(), key.as_ref().map(|key| (key, target.inherits_key)), tx)?, true, false),
+        Place::New { parent, name, origin } => (create_dataset_sync(parts, &parent, &name, origin.as_ref(), key.as_ref().map(|key| (key, target.inherits_key == Some(true))), tx)?, true, false),
         Place::Existing { head, from } => (create_dataset_sync(parts, &head.dir, RECEIVED_BELOW, from.as_ref(), None, tx)?, false, false),
         Place::Resumed { dataset, is_new } => (dataset, is_new, true),
     };

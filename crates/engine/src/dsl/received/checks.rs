@@ -277,6 +277,9 @@ fn check_vectors(parts: &Parts, head: &StreamHead, before: &Arc<Dataset>) -> Res
         return if own == 0 { Ok(()) } else { Err(error!(KeyNotLoaded, "inherited key must be loaded")) };
     };
     check_key(parts, &key, before)?;
+    if key.head.max_block < before.objset()?.meta().max_block() {
+        return Err(error!(Invalid, "the dnodes of the stream end before those of '{}'", before.name()?));
+    }
     let has_fields = mos.info(before.object)?.object_type == ObjectType::ZAP_METADATA;
     let ours = if has_fields { mos.zap_u64(before.object, field::IVSET_GUID)?.unwrap_or(0) } else { 0 };
     if key.from_ivset_guid == 0 || ours == 0 {

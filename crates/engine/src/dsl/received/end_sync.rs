@@ -16,6 +16,7 @@ use crate::dsl::snapshots::destroy_sync::{check_lists, destroy_snapshot_sync, is
 use crate::dsl::snapshots::snapshot_sync::{check_snapshot, snapshot_sync};
 use crate::dsl::tree::destroy_sync::destroy_head_sync;
 use crate::dsl::keys::keys_sync::store_key_sync;
+use crate::dsl::keys::root_sync::place_root_sync;
 use crate::error;
 use crate::error::Result;
 use crate::txg::Txg;
@@ -86,6 +87,9 @@ impl Ending<'_> {
         swap_heads_sync(parts, self.dataset, &head, tx)?;
         if let Some(key) = self.head.key()? {
             store_key_sync(parts, head.dir.crypto_key, &key, tx)?;
+            if let Some(inherits) = self.target.inherits_key {
+                place_root_sync(parts, &head, inherits, self.target.key_location.as_deref(), tx)?;
+            }
         }
         self.take_snapshot(parts, &head, tx)?;
         destroy_head_sync(parts, self.dataset, tx)

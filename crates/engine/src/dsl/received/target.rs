@@ -70,9 +70,10 @@ pub struct ReceiveTarget {
     pub force: bool,
     /// What is there when it breaks off is kept.
     pub resumable: bool,
-    /// What is sent raw and new is encrypted with the key of what is above it, if that is encrypted.
-    pub inherits_key: bool,
-    /// The property `keylocation` of what is sent raw and new, if it has a key of its own.
+    /// Whether what is sent raw is encrypted with the key of what is above it, if that is encrypted, or with its own. `None`: what is new has its own, and what is
+    /// there stays as it is.
+    pub inherits_key: Option<bool>,
+    /// The property `keylocation` of what is sent raw, if it has a key of its own.
     pub key_location: Option<String>,
     /// What is sent plain and new stays so, below what is encrypted too (`encryption=off`).
     pub stays_plain: bool,

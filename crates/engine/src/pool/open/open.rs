@@ -296,7 +296,7 @@ fn claim_logs(layers: &Layers, opened: &Uberblock, forget_unreadable: bool) -> R
     let first = last + 1;
     each_head(&layers.dsl, |objset| {
         if objset.pointer().uses_encryption() {
-            return crate::zil::claim_encrypted(objset, first, hold.txg());
+            return crate::zil::claim_encrypted(objset, first, hold.txg(), forget_unreadable);
         }
         if first < hold.txg() {
             return crate::zil::give_up_later(objset, first, hold.txg());

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ondisk::blkptr::Secrets;
 use ondisk::stream::{BEGIN_FLAG_SPILL_BLOCK, RECORD_SIZE, RecordBody, StreamFeatures, StreamOrder};
 
 use super::queue::Item;
@@ -45,6 +46,8 @@ pub(super) struct Applier<'a> {
     pub(super) last: (ObjectId, u64),
     /// The highest number of an object.
     pub(super) highest: ObjectId,
+    /// Of a raw stream: the block of dnodes whose objects come now, and what protects it.
+    pub(super) range: Option<(u64, Secrets)>,
 }
 
 impl<'a> Applier<'a> {
@@ -62,6 +65,7 @@ impl<'a> Applier<'a> {
             held: None,
             last: (0, 0),
             highest: 0,
+            range: None,
         }
     }
 

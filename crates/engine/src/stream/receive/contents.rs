@@ -156,6 +156,9 @@ impl Applier<'_> {
         if bytes != u64::MAX && offset.checked_add(bytes).is_none() {
             bail!(Corrupt, "{bytes} bytes from byte {offset} on are more than an object has");
         }
+        if self.is_raw {
+            check_whole_blocks(&dnode, offset, bytes)?;
+        }
         dnode.free_range(tx, offset, bytes)
     }
 
@@ -183,6 +186,17 @@ impl Applier<'_> {
 pub(super) fn check_range(offset: u64, bytes: u64) -> Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(512) || bytes > BLOCK_BYTES_MAX || offset.checked_add(bytes).is_none_or(|end| end > OBJECT_BYTES_MAX) {
         bail!(Corrupt, "{bytes} bytes at byte {offset} cannot be those of a block");
+    }
+    Ok(())
+}
+
+/// A part of a block cannot be made zero without the key. What is behind the object's end does not matter.
+fn check_whole_blocks(dnode: &Dnode, offset: u64, bytes: u64) -> Result<()> {
+    let size = dnode.block_bytes();
+    let (end, object_end) = (offset.saturating_add(bytes), dnode.max_block().saturating_add(1).saturating_mul(size));
+    let is_border = |at: u64| at >= object_end || at.is_multiple_of(size);
+    if !is_border(offset) || !is_border(end) {
+        bail!(Corrupt, "{bytes} bytes from byte {offset} on are no whole blocks of object {}, whose blocks have {size}", dnode.object());
     }
     Ok(())
 }

@@ -43,6 +43,9 @@ impl Applier<'_> {
         self.highest = self.highest.max(record.object);
         self.held = None;
         let bonus = if self.is_raw { Vec::new() } else { self.bonus(&spec, payload)? };
+        if self.is_raw {
+            self.note_secrets(tx, record.object)?;
+        }
         let existing = match self.objset.hold(record.object) {
             Ok(dnode) => Some(dnode),
             Err(error) if error.kind() == ErrorKind::NotFound => None,

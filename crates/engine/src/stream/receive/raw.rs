@@ -15,7 +15,7 @@ use super::apply::Applier;
 use super::contents::{SPILL_BYTES_MAX, check_range, check_room_for_spill};
 use super::objects::Existing;
 use crate::bail;
-use crate::dmu::{Dnode, DnodeSpec, Tx};
+use crate::dmu::{Dnode, DnodeSpec, ObjectId, Tx};
 use crate::error::Result;
 use crate::zio::RawBlock;
 
@@ -33,7 +33,17 @@ impl Applier<'_> {
         if flags & FLAG_RAW_BYTESWAP != 0 {
             bail!(NotSupported, "its dnodes have the other byte order, and cannot be turned around without the key");
         }
-        self.objset.note_dnode_secrets(first_object / slots, (salt, iv, mac));
+        self.range = Some((first_object / slots, (salt, iv, mac)));
+        Ok(())
+    }
+
+    /// What protects the block of dnodes that an object stands in is known before the object changes. Of the block alone nothing is noted: its sender could
+    /// have any number of them.
+    pub(super) fn note_secrets(&self, tx: &Tx, object: ObjectId) -> Result<()> {
+        let Some((_, secrets)) = self.range.filter(|(block, _)| *block == object / disk::DNODES_PER_BLOCK) else {
+            bail!(Corrupt, "object {object}: nothing was said of the block that its dnode stands in");
+        };
+        self.objset.note_dnode_secrets(tx, object, secrets);
         Ok(())
     }
 
@@ -62,9 +72,6 @@ impl Applier<'_> {
         let raw = raw_bonus_bytes as usize;
         if (bonus_bytes == 0) != (raw == 0) || raw > room || (bonus_bytes as usize) > room || (raw != 0 && raw < bonus_bytes as usize) {
             bail!(Corrupt, "object {object}: a bonus of {bonus_bytes} bytes cannot take {raw} when it is encrypted");
-        }
-        if !self.objset.has_dnode_secrets(object)? {
-            bail!(Corrupt, "object {object}: nothing was said of the block that its dnode stands in");
         }
         Ok(())
     }

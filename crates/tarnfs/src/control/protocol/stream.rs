@@ -76,9 +76,9 @@ pub struct StreamReceive {
     /// `-x`
     #[serde(default)]
     pub inherited: Vec<String>,
-    /// The sender's dataset is encrypted with the key of the one above it.
+    /// Whether the sender's dataset is encrypted with the key of the one above it, or with its own. `None`: that is not said, or does not matter here.
     #[serde(default)]
-    pub inherits_key: bool,
+    pub inherits_key: Option<bool>,
     /// Where the sender has its key.
     #[serde(default)]
     pub key_location: Option<String>,

@@ -76,7 +76,7 @@ impl Run<'_, '_> {
         let is_first = *self.top.get_or_insert_with(|| one.dataset.clone()) == one.dataset;
         let mut overrides = self.overrides(&one, described.as_ref().and_then(Described::properties), is_first)?;
         if begin.features().contains(StreamFeatures::RAW) {
-            overrides.place_key(described.as_ref(), one.is_of_package && one.wants_new && one.origin.is_none() && !is_first);
+            overrides.place_key(described.as_ref(), one.is_of_package && one.origin.is_none(), is_first);
         }
         if self.flags.dry_run {
             return if self.input.skip(first) { Ok(0) } else { Err(self.refuse("cannot receive", "failed to read from stream")) };

@@ -19,19 +19,20 @@ pub(super) struct Overrides {
     pub(super) received: Option<Vec<Setting>>,
     pub(super) settings: Vec<Setting>,
     pub(super) inherited: Vec<String>,
-    /// What is sent raw is encrypted with the key of what is above it.
-    pub(super) inherits_key: bool,
+    /// Whether what is sent raw is encrypted with the key of what is above it, or with its own, if that is known.
+    pub(super) inherits_key: Option<bool>,
     /// Where the sender has its key.
     pub(super) key_location: Option<String>,
 }
 
 impl Overrides {
-    /// The keys of a package that was sent raw are in the same relation here as they are there.
+    /// The keys of a package that was sent raw are in the same relation here as they are there: of what is new, and of what is there, where the sender may have
+    /// changed it. The first dataset inherits from nothing that was sent. `is_free`: it is of such a package, and does not become a clone, which has the key of its origin.
     #[doc(alias = "recv_fix_encryption_hierarchy")]
-    pub(super) fn place_key(&mut self, described: Option<&Described<'_>>, may_inherit: bool) {
+    pub(super) fn place_key(&mut self, described: Option<&Described<'_>>, is_free: bool, is_first: bool) {
         let Some(described) = described else { return };
         let is_root = described.has_own_key();
-        self.inherits_key = may_inherit && !is_root;
+        self.inherits_key = (is_free && (is_root || !is_first)).then_some(!is_root);
         let Some(received) = &mut self.received else { return };
         let location = received.iter().position(|setting| setting.name == "keylocation").map(|at| received.remove(at));
         self.key_location = location.filter(|_| is_root).and_then(|setting| setting.value.text().map(str::to_owned));
