@@ -587,6 +587,56 @@ fn forgotten(reader: &mut PipeReader) -> Vec<u64> {
     nodes
 }
 
+/// The names that the kernel is told to look up again, each with its directory: all that is in the pipe.
+fn names_told(reader: &mut PipeReader) -> Vec<(u64, String)> {
+    let mut bytes = vec![0; 1 << 16];
+    let end = reader.read(&mut bytes).unwrap();
+    let (mut at, mut names) = (0, Vec::new());
+    while at < end {
+        let number = |from: usize| u32::from_ne_bytes(bytes[from..from + 4].try_into().unwrap());
+        if number(at + 4) == fuse::protocol::NOTIFY_INVAL_ENTRY.cast_unsigned() {
+            let name = &bytes[at + 32..at + 32 + number(at + 24) as usize];
+            names.push((u64::from_ne_bytes(bytes[at + 16..at + 24].try_into().unwrap()), String::from_utf8(name.to_vec()).unwrap()));
+        }
+        at += number(at) as usize;
+    }
+    names.sort();
+    names
+}
+
+/// A name that led to another file after a rollback, one that had been there before and still was, led a kernel that cannot be told to forget all names to the file
+/// that it had led to, for an hour: what was written to the one went into the other.
+#[test]
+fn an_old_kernel_is_told_of_names_that_lead_elsewhere() {
+    for (minor, is_told) in [(43, true), (44, false)] {
+        let played = Played::new(OpsOptions::default());
+        played.ops.init(&agreed(minor, InitFlags::empty()));
+        let make_directory = |at: u64, name: &[u8]| played.ops.mkdir(&CX, at, name, 0o755, 0).unwrap().node;
+        let outer = make_directory(ROOT_NODE, b"outer");
+        let inner = make_directory(outer, b"inner");
+        for name in ["a", "b", "same"] {
+            played.ops.create(&CX, inner, name.as_bytes(), 0o644, 0, libc::O_RDWR as u32).unwrap();
+        }
+        let unknown = played.make("unknown");
+        played.ops.forget(unknown, 1);
+        played.snapshot("s");
+        for (from, to) in [("a", "c"), ("b", "a")] {
+            played.ops.rename(&CX, inner, from.as_bytes(), inner, to.as_bytes(), 0).unwrap();
+        }
+        played.ops.rename(&CX, ROOT_NODE, b"unknown", ROOT_NODE, b"moved", 0).unwrap();
+        let accessed = played.ops.getattr(&CX, inner, None).unwrap().attr.atime;
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        played.ops.set_notifier(Notifier::into(writer.into()));
+        played.refuse(|| ());
+        assert!(names_told(&mut reader).is_empty(), "7.{minor}: nothing changed");
+        played.roll_back("s", || ());
+        let expected = if is_told { vec![(inner, "a".to_owned()), (inner, "c".to_owned())] } else { Vec::new() };
+        assert_eq!(names_told(&mut reader), expected, "7.{minor}");
+        assert_eq!(played.ops.getattr(&CX, inner, None).unwrap().attr.atime, accessed, "to compare is no access");
+        played.end();
+    }
+}
+
 /// Where contents could not be opened again after a rollback, the kernel went on to show pages that it had got just before: it was told of no file.
 #[test]
 fn the_kernel_forgets_contents_that_cannot_be_opened_again() {
