@@ -1,6 +1,7 @@
 //! The POSIX layer on a disk in memory.
 
 mod acl;
+mod damaged;
 mod direct;
 mod halves;
 mod memory;
