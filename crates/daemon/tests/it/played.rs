@@ -314,6 +314,13 @@ fn a_listing_that_fails_is_answered_up_to_there() {
     assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
     assert_eq!(list(next, &mut out[..]), Err(Errno::EIO));
     assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
+    // Without attributes all of that was lost, and the kernel often asks so.
+    let plain = |from: u64, out: &mut [u8]| {
+        let mut writer = DirectoryWriter::new(out);
+        played.ops.readdir(&CX, ROOT_NODE, 0, from, &mut writer).map(|()| writer.len())
+    };
+    assert!(plain(0, &mut out[..]).unwrap() > 0);
+    assert_eq!(plain(next, &mut out[..]), Err(Errno::EIO));
     drop(filesystem);
     played.end();
 }

@@ -24,3 +24,36 @@ fn to_look_at_a_file_whose_links_are_damaged_does_not_free_it() {
     held.leave();
     rig.check();
 }
+
+/// One entry that cannot be told hid those before it that were read together with it.
+#[test]
+fn a_directory_is_listed_up_to_the_damage() {
+    const READ_TOGETHER: usize = 32;
+    let mut among_others = 0;
+    for salt in [1, 3, 5] {
+        let (_rig, fs) = new();
+        let directory = fs.mkdir_salted(fs.root(), b"d", 0o755, &root(), salt).unwrap().inode;
+        for number in 0..100 {
+            fs.create(directory, format!("{number}").as_bytes(), 0o100_644, 0, &root()).unwrap();
+        }
+        let zap = fs.inode(directory).unwrap().directory_zap().unwrap();
+        let tx = OpenTx::assign(&fs.membership, 1 << 20).unwrap();
+        zap.add(&tx, b"no/name", engine::zap::Integers::U64(&[2])).unwrap();
+        drop(tx);
+        let before: Vec<Vec<u8>> = zap.entries().unwrap().into_iter().map(|entry| entry.name).take_while(|name| name != b"no/name").collect();
+        among_others += before.len() % READ_TOGETHER;
+        let (mut names, mut next) = (Vec::new(), 2);
+        let mut list = |from: u64| {
+            fs.read_directory(directory, from, &mut |entry| {
+                names.push(entry.name);
+                next = entry.next;
+                true
+            })
+        };
+        assert_eq!(list(2).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(names, before);
+        // The next call meets it first.
+        assert_eq!(fs.read_directory(directory, next, &mut |_| true).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    assert_ne!(among_others, 0, "the entry was not the first of those that are read together");
+}
