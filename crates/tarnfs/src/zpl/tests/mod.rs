@@ -8,6 +8,7 @@ mod memory;
 mod model;
 mod quota;
 pub(super) mod rig;
+mod spelling;
 
 use engine::dmu::{ObjsetSettings, OpenTx};
 use engine::error::ErrorKind;
