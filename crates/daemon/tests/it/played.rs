@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::ops::{OpenSnapshot, Opener, Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
+use daemon::ops::{OpenSnapshot, Opener, Ops, OpsOptions, SnapDir, SnapshotInfo, Snapshots, SyncPolicy};
 use engine::dmu::{Membership, OpenTx};
 use engine::zap::{Integers, Zap};
 use fuse::protocol::InitFlags;
@@ -453,6 +453,29 @@ fn calls_from_outside_wait_at_the_gate_too() {
     for node in [root, source, made] {
         played.ops.forget(node, 1);
     }
+    played.end();
+}
+
+/// A directory that a user made where `.zfs` had been switched off could not be reached any more when it was switched on.
+#[test]
+fn nothing_is_made_in_the_place_of_the_control_directory() {
+    let (played, _) = Played::with_snapshots(None, Arc::default());
+    let filesystem = played.ops.filesystem().unwrap();
+    filesystem.mkdir(filesystem.root(), b".zfs", 0o755, &tarnfs::Credentials::root()).unwrap();
+    let file = played.make("file");
+    let options = |snapdir: SnapDir| played.ops.set_options(OpsOptions { snapdir, announce_opens: true, ..OpsOptions::default() });
+    let rename = |from: &str, to: &str| played.ops.rename(&CX, ROOT_NODE, from.as_bytes(), ROOT_NODE, to.as_bytes(), 0);
+    assert_eq!(rename(".zfs", "own"), Err(Errno::EPERM), "what has the name is out of sight");
+    options(SnapDir::Disabled);
+    assert_eq!(rename(".zfs", "own"), Ok(()), "this is how a user gets it back");
+    assert_eq!(played.ops.mkdir(&CX, ROOT_NODE, b".zfs", 0o755, 0).map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(played.ops.mknod(&CX, ROOT_NODE, b".zfs", 0o644, 0, 0).map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(played.ops.symlink(&CX, ROOT_NODE, b".zfs", b"target").map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(played.ops.link(&CX, file, ROOT_NODE, b".zfs").map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(rename("own", ".zfs"), Err(Errno::EPERM));
+    options(SnapDir::Hidden);
+    assert_eq!(played.ops.rmdir(&CX, ROOT_NODE, b"own"), Ok(()));
+    drop(filesystem);
     played.end();
 }
 
