@@ -256,6 +256,27 @@ fn the_kernel_forgets_the_contents_of_a_file_whose_change_failed() {
     played.end();
 }
 
+/// The kernel went on to show the change time that a file had had before `chattr`, for up to an hour.
+#[test]
+fn the_kernel_forgets_the_attributes_of_a_file_that_is_marked() {
+    const SET_FLAGS: u32 = 0x4008_6602;
+    const NO_DUMP: u32 = 0x40;
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("file");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    played.ops.set_notifier(Notifier::into(writer.into()));
+    let input = NO_DUMP.to_ne_bytes();
+    let ioctl = fuse::Ioctl { handle: 0, flags: 0, command: SET_FLAGS, argument: 0, input: &input };
+    assert_eq!(played.ops.ioctl(&CX, node, &ioctl, &mut []), Ok((0, 0)));
+    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&limit)), Ok(1), "the kernel is told nothing");
+    let mut message = [0; 40];
+    reader.read_exact(&mut message).unwrap();
+    let words = [16, 24].map(|at| i64::from_ne_bytes(message[at..at + 8].try_into().unwrap()));
+    assert_eq!(words, [node.cast_signed(), -1], "attributes alone");
+    played.end();
+}
+
 /// A page of mapped memory that the kernel wrote back while a program emptied the file, or cut it off, made it long again, with what had been in it.
 #[test]
 fn mapped_memory_makes_no_file_longer() {
