@@ -360,6 +360,18 @@ fn an_old_kernel_remembers_for_a_moment_that_a_name_is_absent() {
     played.end();
 }
 
+/// The age of a file that was changed before all times, as an image may say of any, was no number: each call about it was an error where such are found.
+#[test]
+fn a_file_is_as_old_as_its_image_says() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("old");
+    let first = Timestamp { seconds: i64::MIN, nanoseconds: 0 };
+    let set = SetAttr { mtime: Some(fuse::SetTime::At(first)), ctime: Some(first), ..SetAttr::default() };
+    let attributes = played.ops.setattr(&CX, node, &set).unwrap();
+    assert_eq!((attributes.attr.ctime, attributes.valid.as_secs()), (first, 3600));
+    played.end();
+}
+
 /// The snapshots of the pool. One of them hangs.
 struct Source {
     pool: Arc<Pool>,
