@@ -18,6 +18,6 @@ pub use engine::host::set_cpu_claim;
 pub use engine::vdev::Bias;
 pub use engine::tunables::{MemoryPressure, Parameter, Parameters, Tunables};
 pub use zpl::{
-    AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek, Told,
+    AccessTime, AclKind, AclRules, AclType, Changed, CloneRange, Credentials, DirectoryEntry, FileKind, FileSystem, InodeNumber, KnownName, MountOptions, MountUse, OwnerKind, QuotaOf, RenameMode, Seek, Told,
     Durability, Listed, NodeId, ReadManner, SetAttributes, SetTime, Space, Stat, Time, Transaction, WriteManner, WriteMarks, WriteMode, XattrMode,
 };

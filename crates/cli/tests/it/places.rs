@@ -20,7 +20,7 @@ use rustix::process::{Gid, Uid};
 use tarnfs::control::Reply;
 use tarnfs::control::wire::write_message;
 
-use crate::rig::{Rig, Said, run_for};
+use crate::rig::{Rig, Said, has_program, run_for};
 
 const MIB: u64 = 1 << 20;
 /// A user whom nobody has: whose places these are not.
@@ -276,6 +276,36 @@ fn ordinary_places_are_taken() {
         );
     }
     assert_eq!(fs::metadata(home.join("not/there")).unwrap().mode() & 0o777, 0o700);
+}
+
+/// A user's daemon cannot change what the kernel does with a mount, and said that it had: a file system that was to be read-only could be written.
+#[test]
+fn a_user_is_told_what_only_root_can_change() {
+    let Some(rig) = Rig::new() else { return };
+    if !has_program("fusermount3") {
+        return;
+    }
+    let home = directory(&rig.path("home"), 0o755, USER);
+    let program = home.join("tarn");
+    fs::copy(env!("CARGO_BIN_EXE_tarn"), &program).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let image = rig.image("a.img", 128 * MIB);
+    chown(&image, Some(USER), Some(USER)).unwrap();
+    fs::set_permissions(rig.path(""), Permissions::from_mode(0o755)).unwrap();
+    let as_user = |words: &str| {
+        let mut command = Command::new(&program);
+        command.args(words.split(' ')).env("TARN_SOCKET", home.join("sock")).current_dir(&home).uid(USER).gid(USER);
+        run(&mut command)
+    };
+    let made = as_user(&format!("zpool create -m {}/mnt tank {image}", home.display()));
+    let said = ["ro", "noexec", "rw", "noatime", "rw,nosuid"].map(|options| as_user(&format!("zfs mount -o remount,{options} tank")));
+    let unmounted = as_user("zfs unmount tank");
+    let again = ["zfs mount -o ro tank", "zfs mount -o remount,rw tank", "zfs mount -o remount,ro,noatime tank"].map(as_user);
+    let destroyed = as_user("zpool destroy tank");
+    assert!([&made, &unmounted, &destroyed].iter().all(|run| run.code == 0), "{made:?} {unmounted:?} {destroyed:?}");
+    assert_eq!(said.each_ref().map(|run| run.code == 0), [false, false, true, true, true], "{said:?}");
+    assert_eq!(again.each_ref().map(|run| run.code == 0), [true, false, true], "{again:?}");
+    assert!([&said[0], &said[1], &again[1]].iter().all(|run| run.err.contains("only root")), "{said:?} {again:?}");
 }
 
 /// The place of a user without a runtime directory was made by a stranger before.

@@ -172,6 +172,11 @@ impl Properties {
         Ok(())
     }
 
+    /// Whether a mount has to be changed by the kernel to be so. For a user's mount set-id bits and devices are always ignored, and access times are the library's.
+    fn changes_mount(&self, before: &Properties) -> bool {
+        (self.read_only, self.exec) != (before.read_only, before.exec)
+    }
+
     /// Tells the library's file system where this mount differs from the stored properties.
     fn tell(&self, filesystem: &FileSystem) {
         self.times().tell(filesystem);
@@ -221,7 +226,7 @@ impl Properties {
 }
 
 /// Tells the kernel of changed options. Only root may change a mount; for others the file system itself refuses writes
-/// where it is read-only.
+/// where the property `readonly` says so.
 fn change(standing: &Standing, options: &MountOptions) -> Result<(), Failure> {
     if !geteuid().is_root() {
         return Ok(());
@@ -462,6 +467,9 @@ impl Mounter for FuseMounter {
             return Err(Failure::with(FailureKind::MountFailed, "not currently mounted"));
         }
         let asked = split(options);
+        if !geteuid().is_root() && Properties::of(pool, dataset, &asked)?.changes_mount(&Properties::of(pool, dataset, &self.options(dataset))?) {
+            return Err(Failure::with(FailureKind::MountFailed, "only root can change 'ro', 'rw', 'exec' and 'noexec' of what is mounted: unmount it, and mount it with them"));
+        }
         self.follow(pool, dataset, &asked)?;
         self.remember(dataset.to_owned(), asked);
         Ok(())

@@ -173,7 +173,7 @@ impl Ops {
             // `.zfs` is a directory in it, and counts as one, as in OpenZFS.
             attr.links = attr.links.saturating_add(1);
         }
-        let settled = slot != 0 || seconds_now() - stat.change_time.seconds > SETTLES_AFTER;
+        let settled = slot != 0 || seconds_now().saturating_sub(stat.change_time.seconds) > SETTLES_AFTER;
         let life = match settled {
             // A writer is to ask first: see [`Ops::before_write`].
             _ if slot == 0 && (self.asks_before_writes() || self.is_being_changed() || acts_for_its_owner(stat)) => std::time::Duration::ZERO,

@@ -32,7 +32,10 @@ impl Ops {
             full = !out.push(Self::shown_inode(located.slot(), located.filesystem(), entry.inode), entry.next, EntryKind(entry.kind.directory_type()), &entry.name);
             !full
         });
-        listed.map_err(crate::errno::of)?;
+        if let Err(error) = listed {
+            // As OpenZFS does: what is before the damage can be saved.
+            return if out.is_empty() { Err(crate::errno::of(error)) } else { Ok(()) };
+        }
         if !full && self.shows_control_directory(node) {
             let _ = out.push(SHOWN_CONTROL, CONTROL_COOKIE, KIND, CONTROL_NAME);
         }

@@ -239,13 +239,17 @@ impl Ops {
     /// # Errors
     /// That of `change` (the contents are the old ones), else that of `opener`, as `failed` says it (the next call tries again).
     pub fn replace_contents<E>(&self, change: impl FnOnce() -> Changed<(), E>, opener: Opener, failed: impl FnOnce(tarnfs::Error) -> E) -> Changed<(), E> {
+        // Until the kernel was told of the new contents it remembers nothing.
+        let _under_way = self.begin_change();
         self.left_behind.lock().take();
         // What the kernel holds of mapped files comes now, not into the new contents.
         self.contents_replaced();
         let closed = self.head.gate.write();
         self.head.meanwhile.write().get_or_insert_default();
+        let mut names = Vec::new();
         if let Some(filesystem) = self.head.current() {
             *self.head.told.lock() = filesystem.told();
+            names = self.names_to_compare(&filesystem);
         }
         // Files that were removed while open stay: they pass on, too.
         let ended = self.in_use.lock().take();
@@ -257,7 +261,11 @@ impl Ops {
         // What a snapshot or a stream brings is left as it is until the next mount: the next stream is for that.
         reopening.frees = changed.is_err();
         let opened = reopening.now();
+        if let Some(filesystem) = self.head.current() {
+            names = filesystem.leading_elsewhere(names);
+        }
         drop(closed);
+        self.forget_names(&names);
         self.contents_replaced();
         changed.and(opened.map_err(failed))
     }

@@ -467,7 +467,14 @@ impl Filesystem for Ops {
     fn ioctl(&self, cx: &Context, node: u64, ioctl: &Ioctl<'_>, out: &mut [u8]) -> Result<(i32, usize)> {
         let _inside = self.enter(node);
         let done = self.control(cx, Node::of(node), ioctl, out).map(|len| (0, len));
-        if flags::changes(ioctl.command) { self.settled(done) } else { done }
+        if !flags::changes(ioctl.command) {
+            return done;
+        }
+        if done.is_ok() {
+            // The change time is another one, of which the kernel does not think here.
+            self.writeback.forget(Forget::One(node));
+        }
+        self.settled(done)
     }
 
     fn fallocate(&self, cx: &Context, node: u64, fallocate: &Fallocate) -> Result<()> {

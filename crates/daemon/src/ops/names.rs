@@ -70,13 +70,18 @@ impl Ops {
         }
     }
 
-    /// `.zfs` cannot be made, removed or replaced.
+    /// `.zfs` cannot be removed or renamed. A directory of a user that has this name can, while the property `snapdir` is `disabled`.
     fn check_name(&self, parent: Node, name: &[u8], refusal: Errno) -> Result<()> {
         if name == CONTROL_NAME && self.has_control_directory(parent) { Err(refusal) } else { Ok(()) }
     }
 
+    /// Nothing else can be made with this name, whatever `snapdir` says today: when it says something else, it would be out of sight.
+    fn check_new_name(&self, parent: Node, name: &[u8], refusal: Errno) -> Result<()> {
+        if name == CONTROL_NAME && self.may_have_control_directory(parent) { Err(refusal) } else { Ok(()) }
+    }
+
     pub(super) fn make_file(&self, cx: &Context, parent: Node, name: &[u8], mode: u32, umask: u32, device: u32) -> Result<Entry> {
-        self.check_name(parent, name, Errno::EEXIST)?;
+        self.check_new_name(parent, name, Errno::EEXIST)?;
         let (filesystem, directory) = self.locate_for_change(parent)?;
         // A mode without a type means a regular file.
         let mode = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
@@ -85,7 +90,7 @@ impl Ops {
     }
 
     pub(super) fn make_directory(&self, cx: &Context, parent: Node, name: &[u8], mode: u32, umask: u32) -> Result<Entry> {
-        self.check_name(parent, name, Errno::EEXIST)?;
+        self.check_new_name(parent, name, Errno::EEXIST)?;
         if parent == Node::Snapshots {
             return self.make_snapshot(cx, name);
         }
@@ -95,7 +100,7 @@ impl Ops {
     }
 
     pub(super) fn make_link(&self, cx: &Context, parent: Node, name: &[u8], target: &[u8]) -> Result<Entry> {
-        self.check_name(parent, name, Errno::EEXIST)?;
+        self.check_new_name(parent, name, Errno::EEXIST)?;
         let (filesystem, directory) = self.locate_for_change(parent)?;
         let stat = filesystem.symlink(directory, name, target, &credentials(cx, 0)).map_err(crate::errno::of)?;
         Ok(self.entry(0, &stat))
@@ -108,7 +113,7 @@ impl Ops {
     }
 
     pub(super) fn add_link(&self, node: Node, parent: Node, name: &[u8]) -> Result<Entry> {
-        self.check_name(parent, name, Errno::EEXIST)?;
+        self.check_new_name(parent, name, Errno::EEXIST)?;
         let (filesystem, directory) = self.locate_for_change(parent)?;
         let (_, inode) = match node {
             Node::Snapshot(..) | Node::Control | Node::Snapshots => return Err(Errno::EXDEV),
@@ -135,7 +140,7 @@ impl Ops {
 
     pub(super) fn rename_entry(&self, cx: &Context, from: (Node, &[u8]), to: (Node, &[u8]), flags: u32) -> Result<()> {
         self.check_name(from.0, from.1, Errno::EPERM)?;
-        self.check_name(to.0, to.1, Errno::EPERM)?;
+        self.check_new_name(to.0, to.1, Errno::EPERM)?;
         if from.0 == Node::Snapshots || to.0 == Node::Snapshots {
             // Snapshots cannot be moved out of where they are, nor replaced.
             return if from.0 == to.0 && flags & !libc::RENAME_NOREPLACE == 0 { self.rename_snapshot(cx, from.1, to.1) } else { Err(Errno::EINVAL) };

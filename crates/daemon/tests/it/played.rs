@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::ops::{OpenSnapshot, Opener, Ops, OpsOptions, SnapshotInfo, Snapshots, SyncPolicy};
+use daemon::ops::{OpenSnapshot, Opener, Ops, OpsOptions, SnapDir, SnapshotInfo, Snapshots, SyncPolicy};
 use engine::dmu::{Membership, OpenTx};
 use engine::zap::{Integers, Zap};
 use fuse::protocol::InitFlags;
@@ -256,6 +256,27 @@ fn the_kernel_forgets_the_contents_of_a_file_whose_change_failed() {
     played.end();
 }
 
+/// The kernel went on to show the change time that a file had had before `chattr`, for up to an hour.
+#[test]
+fn the_kernel_forgets_the_attributes_of_a_file_that_is_marked() {
+    const SET_FLAGS: u32 = 0x4008_6602;
+    const NO_DUMP: u32 = 0x40;
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("file");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    played.ops.set_notifier(Notifier::into(writer.into()));
+    let input = NO_DUMP.to_ne_bytes();
+    let ioctl = fuse::Ioctl { handle: 0, flags: 0, command: SET_FLAGS, argument: 0, input: &input };
+    assert_eq!(played.ops.ioctl(&CX, node, &ioctl, &mut []), Ok((0, 0)));
+    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&limit)), Ok(1), "the kernel is told nothing");
+    let mut message = [0; 40];
+    reader.read_exact(&mut message).unwrap();
+    let words = [16, 24].map(|at| i64::from_ne_bytes(message[at..at + 8].try_into().unwrap()));
+    assert_eq!(words, [node.cast_signed(), -1], "attributes alone");
+    played.end();
+}
+
 /// A page of mapped memory that the kernel wrote back while a program emptied the file, or cut it off, made it long again, with what had been in it.
 #[test]
 fn mapped_memory_makes_no_file_longer() {
@@ -314,6 +335,13 @@ fn a_listing_that_fails_is_answered_up_to_there() {
     assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
     assert_eq!(list(next, &mut out[..]), Err(Errno::EIO));
     assert_eq!(filesystem.known_inodes(), [filesystem.root()]);
+    // Without attributes all of that was lost, and the kernel often asks so.
+    let plain = |from: u64, out: &mut [u8]| {
+        let mut writer = DirectoryWriter::new(out);
+        played.ops.readdir(&CX, ROOT_NODE, 0, from, &mut writer).map(|()| writer.len())
+    };
+    assert!(plain(0, &mut out[..]).unwrap() > 0);
+    assert_eq!(plain(next, &mut out[..]), Err(Errno::EIO));
     drop(filesystem);
     played.end();
 }
@@ -329,6 +357,18 @@ fn an_old_kernel_remembers_for_a_moment_that_a_name_is_absent() {
         assert_eq!(life(), expected, "7.{minor}");
         assert_eq!(played.ops.lookup(&CX, ROOT_NODE, b"there").unwrap().entry_valid.as_secs(), 3600, "7.{minor}");
     }
+    played.end();
+}
+
+/// The age of a file that was changed before all times, as an image may say of any, was no number: each call about it was an error where such are found.
+#[test]
+fn a_file_is_as_old_as_its_image_says() {
+    let played = Played::new(OpsOptions::default());
+    let node = played.make("old");
+    let first = Timestamp { seconds: i64::MIN, nanoseconds: 0 };
+    let set = SetAttr { mtime: Some(fuse::SetTime::At(first)), ctime: Some(first), ..SetAttr::default() };
+    let attributes = played.ops.setattr(&CX, node, &set).unwrap();
+    assert_eq!((attributes.attr.ctime, attributes.valid.as_secs()), (first, 3600));
     played.end();
 }
 
@@ -446,6 +486,29 @@ fn calls_from_outside_wait_at_the_gate_too() {
     for node in [root, source, made] {
         played.ops.forget(node, 1);
     }
+    played.end();
+}
+
+/// A directory that a user made where `.zfs` had been switched off could not be reached any more when it was switched on.
+#[test]
+fn nothing_is_made_in_the_place_of_the_control_directory() {
+    let (played, _) = Played::with_snapshots(None, Arc::default());
+    let filesystem = played.ops.filesystem().unwrap();
+    filesystem.mkdir(filesystem.root(), b".zfs", 0o755, &tarnfs::Credentials::root()).unwrap();
+    let file = played.make("file");
+    let options = |snapdir: SnapDir| played.ops.set_options(OpsOptions { snapdir, announce_opens: true, ..OpsOptions::default() });
+    let rename = |from: &str, to: &str| played.ops.rename(&CX, ROOT_NODE, from.as_bytes(), ROOT_NODE, to.as_bytes(), 0);
+    assert_eq!(rename(".zfs", "own"), Err(Errno::EPERM), "what has the name is out of sight");
+    options(SnapDir::Disabled);
+    assert_eq!(rename(".zfs", "own"), Ok(()), "this is how a user gets it back");
+    assert_eq!(played.ops.mkdir(&CX, ROOT_NODE, b".zfs", 0o755, 0).map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(played.ops.mknod(&CX, ROOT_NODE, b".zfs", 0o644, 0, 0).map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(played.ops.symlink(&CX, ROOT_NODE, b".zfs", b"target").map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(played.ops.link(&CX, file, ROOT_NODE, b".zfs").map(|_| ()), Err(Errno::EEXIST));
+    assert_eq!(rename("own", ".zfs"), Err(Errno::EPERM));
+    options(SnapDir::Hidden);
+    assert_eq!(played.ops.rmdir(&CX, ROOT_NODE, b"own"), Ok(()));
+    drop(filesystem);
     played.end();
 }
 
@@ -585,6 +648,56 @@ fn forgotten(reader: &mut PipeReader) -> Vec<u64> {
         at += number(at) as usize;
     }
     nodes
+}
+
+/// The names that the kernel is told to look up again, each with its directory: all that is in the pipe.
+fn names_told(reader: &mut PipeReader) -> Vec<(u64, String)> {
+    let mut bytes = vec![0; 1 << 16];
+    let end = reader.read(&mut bytes).unwrap();
+    let (mut at, mut names) = (0, Vec::new());
+    while at < end {
+        let number = |from: usize| u32::from_ne_bytes(bytes[from..from + 4].try_into().unwrap());
+        if number(at + 4) == fuse::protocol::NOTIFY_INVAL_ENTRY.cast_unsigned() {
+            let name = &bytes[at + 32..at + 32 + number(at + 24) as usize];
+            names.push((u64::from_ne_bytes(bytes[at + 16..at + 24].try_into().unwrap()), String::from_utf8(name.to_vec()).unwrap()));
+        }
+        at += number(at) as usize;
+    }
+    names.sort();
+    names
+}
+
+/// A name that led to another file after a rollback, one that had been there before and still was, led a kernel that cannot be told to forget all names to the file
+/// that it had led to, for an hour: what was written to the one went into the other.
+#[test]
+fn an_old_kernel_is_told_of_names_that_lead_elsewhere() {
+    for (minor, is_told) in [(43, true), (44, false)] {
+        let played = Played::new(OpsOptions::default());
+        played.ops.init(&agreed(minor, InitFlags::empty()));
+        let make_directory = |at: u64, name: &[u8]| played.ops.mkdir(&CX, at, name, 0o755, 0).unwrap().node;
+        let outer = make_directory(ROOT_NODE, b"outer");
+        let inner = make_directory(outer, b"inner");
+        for name in ["a", "b", "same"] {
+            played.ops.create(&CX, inner, name.as_bytes(), 0o644, 0, libc::O_RDWR as u32).unwrap();
+        }
+        let unknown = played.make("unknown");
+        played.ops.forget(unknown, 1);
+        played.snapshot("s");
+        for (from, to) in [("a", "c"), ("b", "a")] {
+            played.ops.rename(&CX, inner, from.as_bytes(), inner, to.as_bytes(), 0).unwrap();
+        }
+        played.ops.rename(&CX, ROOT_NODE, b"unknown", ROOT_NODE, b"moved", 0).unwrap();
+        let accessed = played.ops.getattr(&CX, inner, None).unwrap().attr.atime;
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        played.ops.set_notifier(Notifier::into(writer.into()));
+        played.refuse(|| ());
+        assert!(names_told(&mut reader).is_empty(), "7.{minor}: nothing changed");
+        played.roll_back("s", || ());
+        let expected = if is_told { vec![(inner, "a".to_owned()), (inner, "c".to_owned())] } else { Vec::new() };
+        assert_eq!(names_told(&mut reader), expected, "7.{minor}");
+        assert_eq!(played.ops.getattr(&CX, inner, None).unwrap().attr.atime, accessed, "to compare is no access");
+        played.end();
+    }
 }
 
 /// Where contents could not be opened again after a rollback, the kernel went on to show pages that it had got just before: it was told of no file.

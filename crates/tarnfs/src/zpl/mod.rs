@@ -43,6 +43,7 @@ pub use contents::direct::{ReadManner, WriteManner};
 pub use names::create::{NewFileSystem, initialize};
 pub(crate) use names::upgrade::raise_version;
 pub use names::directory::DirectoryEntry;
+pub use names::known::KnownName;
 pub use contents::file::{Seek, WriteMarks, WriteMode};
 pub(crate) use names::CASE_INSENSITIVE;
 pub use file_system::{FileSystem, Space};

@@ -7,8 +7,10 @@
 //! Contents cannot be given out in that way: a page that is read between the first telling and the change stays until
 //! the second, an instant after the change.
 //!
-//! A kernel before Linux 6.16 cannot be told to forget all names. So it may not remember for long that a name is absent: after a rollback a file may be there again. What
-//! it knows of a name that is there is found out to be stale by the first call with the file.
+//! A kernel before Linux 6.16 cannot be told to forget all names. So it may not remember for long that a name is absent: after a rollback a file may be there again. A
+//! name that leads to a file which is gone is found out to be stale by the first call with that file. But one may lead to another file that is there as well, and no call
+//! would ever fail: so the names that the kernel knows are compared with the contents that come, and it is told of each that leads elsewhere. It is told of no other: a
+//! kernel before Linux 6.2 takes the end of a name's life for its end, with what is mounted below.
 //!
 //! A kernel with a write-back cache keeps its own sizes of files that it knows. So changed files become other files to
 //! it, and programs that have one open get errors. Its dirty data must have been written back before the change, or it
@@ -19,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use fuse::Notifier;
 use parking_lot::Mutex;
-use tarnfs::{Changed, InodeNumber};
+use tarnfs::{Changed, FileSystem, InodeNumber, KnownName};
 
 use crate::ops::attributes::seconds_now;
 use crate::ops::{Ops, SHORT};
@@ -55,7 +57,7 @@ impl Replaced {
 }
 
 /// While this lives, the kernel does not remember what it is told.
-struct UnderWay<'a>(&'a AtomicU32);
+pub(in crate::ops) struct UnderWay<'a>(&'a AtomicU32);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -87,12 +89,35 @@ impl Ops {
         all + self.replaced.files.lock().get(&inode).copied().unwrap_or(0)
     }
 
+    /// A change begins of which the kernel will be told.
+    pub(in crate::ops) fn begin_change(&self) -> UnderWay<'_> {
+        self.replaced.under_way.fetch_add(1, Ordering::AcqRel);
+        UnderWay(&self.replaced.under_way)
+    }
+
+    /// The names that the kernel may know, if it has to be told of each that leads elsewhere in other contents.
+    pub(in crate::ops) fn names_to_compare(&self, filesystem: &FileSystem) -> Vec<KnownName> {
+        // Where names are not exact it remembers none.
+        let remembers = self.notifier.lock().is_some() && filesystem.names_are_exact();
+        if remembers && !self.forgets_names() { filesystem.known_names() } else { Vec::new() }
+    }
+
+    /// The kernel looks these names up again. Never to be called by an operation of this mount, nor while one waits at the gate: it may hold the directory's lock.
+    pub(in crate::ops) fn forget_names(&self, names: &[KnownName]) {
+        let Some(notifier) = self.notifier.lock().clone() else { return };
+        for known in names {
+            let _ = notifier.expire_entry(self.node_number(0, known.directory), &known.name);
+        }
+    }
+
     /// Contents, attributes and names may have changed (rollback, receive, a program with the library): what the kernel has
-    /// cached, mapped pages too, goes. Never to be called by an operation of this mount.
+    /// cached, mapped pages too, goes; names only if it can forget all. Never to be called by an operation of this mount.
     pub fn contents_replaced(&self) {
         self.replaced.all.fetch_add(u64::from(self.has_writeback_cache()), Ordering::Relaxed);
         let Some(notifier) = self.notifier.lock().clone() else { return };
-        if let Err(error) = notifier.forget_names() {
+        if self.forgets_names()
+            && let Err(error) = notifier.forget_names()
+        {
             tracing::warn!(dataset = self.dataset_name(), ?error, "the kernel may show old names for a while");
         }
         for inode in self.known_inodes() {
@@ -104,8 +129,7 @@ impl Ops {
     /// Does `change`, which changes these names and files, and has the kernel forget what it knew of them. Never to be
     /// called by an operation of this mount.
     pub fn change_behind<T>(&self, changed: &Changed, change: impl FnOnce() -> T) -> T {
-        self.replaced.under_way.fetch_add(1, Ordering::AcqRel);
-        let _under_way = UnderWay(&self.replaced.under_way);
+        let _under_way = self.begin_change();
         let notifier = self.notifier.lock().clone();
         let tell = || notifier.iter().for_each(|notifier| self.forget_changed(notifier, changed));
         tell();

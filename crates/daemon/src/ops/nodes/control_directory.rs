@@ -37,9 +37,14 @@ pub(in crate::ops) struct ControlEntry {
 }
 
 impl Ops {
+    /// Is this the directory in which `.zfs` is, unless the property `snapdir` is `disabled`?
+    pub(in crate::ops) fn may_have_control_directory(&self, parent: Node) -> bool {
+        parent == Node::Root && self.slots.exist()
+    }
+
     /// Does `.zfs` exist in this directory?
     pub(in crate::ops) fn has_control_directory(&self, parent: Node) -> bool {
-        parent == Node::Root && self.slots.exist() && self.options.read().snapdir != SnapDir::Disabled
+        self.may_have_control_directory(parent) && self.options.read().snapdir != SnapDir::Disabled
     }
 
     pub(in crate::ops) fn control_entry(&self) -> Entry {

@@ -169,7 +169,21 @@ type NewList = (AclKind, Vec<u8>);
 
 /// The lists that a new file begins with.
 #[derive(Default)]
-pub(in crate::zpl) struct NewLists(Vec<NewList>);
+pub(in crate::zpl) struct NewLists {
+    all: Vec<NewList>,
+    /// So many of them go among its attributes, the others into files of their own. Decided once: the property `xattr` may change while the file is made.
+    listed: usize,
+}
+
+impl NewLists {
+    fn listed(&self) -> &[NewList] {
+        &self.all[..self.listed]
+    }
+
+    fn aside(&self) -> &[NewList] {
+        &self.all[self.listed..]
+    }
+}
 
 impl FileSystem {
     fn has_posix_lists(&self) -> bool {
@@ -257,36 +271,34 @@ impl FileSystem {
         let Some(default) = default else {
             return Ok((mode & !(credentials.umask & PERMISSIONS as u32), NewLists::default()));
         };
-        let mut lists = NewLists::default();
+        let mut lists = Vec::new();
         if kind == FileKind::Directory {
-            lists.0.push((AclKind::Default, default.encode()));
+            lists.push((AclKind::Default, default.encode()));
         }
         let access = default.for_new_file(mode.into());
         let begins = access.mode();
         if !begins.says_all {
-            lists.0.push((AclKind::Access, access.encode()));
+            lists.push((AclKind::Access, access.encode()));
         }
-        Ok((mode & !(PERMISSIONS as u32) | begins.bits as u32, lists))
+        Ok((mode & !(PERMISSIONS as u32) | begins.bits as u32, self.place_new_lists(lists)?))
     }
 
-    /// Which of the lists of a file that was just made go among its attributes: as many as there is room for. The others go into files of their own.
-    fn place_new_lists<'a>(&self, inode: &Inode, lists: &'a NewLists) -> Result<(&'a [NewList], &'a [NewList])> {
-        let lengths = |lists: &'a [NewList]| lists.iter().map(|(kind, bytes)| (kind.name().len(), bytes.len()));
-        let mut listed = lists.0.len();
-        while listed > 0 && !self.would_list(None, lengths(&lists.0[..listed]))? {
+    /// Decides which of the lists of a new file go among its attributes: as many as there is room for.
+    fn place_new_lists(&self, all: Vec<NewList>) -> Result<NewLists> {
+        let mut listed = all.len();
+        while listed > 0 && !self.would_list(None, all[..listed].iter().map(|(kind, bytes)| (kind.name().len(), bytes.len())))? {
             listed -= 1;
         }
-        Ok(lists.0.split_at(if self.lists_xattrs(inode) { listed } else { 0 }))
+        Ok(NewLists { all, listed })
     }
 
     /// Gives a file that was just made those of its lists that go among its attributes.
     pub(in crate::zpl) fn put_new_lists(&self, tx: &Tx, inode: &Inode, lists: &NewLists) -> Result<()> {
-        let (listed, _) = self.place_new_lists(inode, lists)?;
-        if listed.is_empty() {
+        if lists.listed().is_empty() {
             return Ok(());
         }
         let mut list = NvList::new();
-        for (kind, bytes) in listed {
+        for (kind, bytes) in lists.listed() {
             list.push(NvString::from_bytes(kind.name().to_vec()), Value::ByteArray(bytes.clone()));
         }
         inode.edit(tx).set(&[(Attribute::ExtendedAttributeList, &list.encode_xdr())])
@@ -294,18 +306,16 @@ impl FileSystem {
 
     /// What [`FileSystem::put_new_lists`] did is logged among the names: a new file does not come back without them.
     pub(in crate::zpl) fn log_new_lists(&self, tx: &Tx, inode: &Inode, lists: &NewLists) -> Result<()> {
-        let (listed, _) = self.place_new_lists(inode, lists)?;
-        listed.iter().try_for_each(|(kind, bytes)| self.log(tx, Done::SetXattrOfNew { inode, name: kind.name(), value: bytes }))
+        lists.listed().iter().try_for_each(|(kind, bytes)| self.log(tx, Done::SetXattrOfNew { inode, name: kind.name(), value: bytes }))
     }
 
     /// As [`FileSystem::put_new_lists`], those that go into files of their own: these take transactions of their own.
     pub(in crate::zpl) fn put_new_lists_aside(&self, inode: &Inode, lists: &NewLists) -> Result<()> {
-        let (_, aside) = self.place_new_lists(inode, lists)?;
-        if aside.is_empty() {
+        if lists.aside().is_empty() {
             return Ok(());
         }
         let _xattrs = inode.xattrs.write();
-        aside.iter().try_for_each(|(kind, bytes)| self.write_xattr_file(inode, kind.name(), bytes))
+        lists.aside().iter().try_for_each(|(kind, bytes)| self.write_xattr_file(inode, kind.name(), bytes))
     }
 }
 

@@ -262,6 +262,10 @@ impl FileSystem {
             let inode = InodeRef { fs: self, inode, _entered: entered, leaves: false };
             // One without links is alive only as long as somebody refers to it, and nobody did.
             if !even_unlinked && was_known == Some(false) && inode.word(Attribute::Links)? == 0 {
+                // One that was not removed has a name, whatever its links say: freed, it would leave the name to the next file of its number.
+                if !self.names.unlinked().contains(object).unwrap_or(false) {
+                    inode.leave();
+                }
                 bail!(Stale, "inode {object} was removed");
             }
             return Ok(inode);

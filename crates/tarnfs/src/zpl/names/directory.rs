@@ -33,6 +33,18 @@ const AT_FIRST: u64 = 2;
 /// Entries that are looked at together.
 const ENTRIES_AHEAD: usize = 32;
 
+/// The next entry of a directory.
+fn next_entry(directory: &Inode, zap: &Zap, cursor: &mut Cursor) -> Result<Option<DirectoryEntry>> {
+    let Some(entry) = zap.next(cursor)? else { return Ok(None) };
+    // A program that takes such a name for a part of a path would be led out of the directory.
+    if !is_a_name(&entry.name) {
+        bail!(Corrupt, "directory {}: an entry is called {:?}", directory.object, String::from_utf8_lossy(&entry.name));
+    }
+    let value = entry.value.first();
+    let (inode, kind) = (znode::entry_object(value), FileKind::of_directory_type(znode::entry_type(value)));
+    Ok(Some(DirectoryEntry { name: entry.name, inode, kind, next: entry.next_position }))
+}
+
 impl FileSystem {
     /// The file named `name`, for the time of a call. The caller holds the lock of the names.
     pub(in crate::zpl) fn entry(&self, directory: &Inode, name: &[u8]) -> Result<InodeRef<'_>> {
@@ -117,20 +129,18 @@ impl FileSystem {
     /// The next entries of a directory. A program that lists one asks for what it names in that order: that is read ahead.
     fn some_entries(&self, directory: &Inode, zap: &Zap, cursor: &mut Cursor) -> Result<Vec<DirectoryEntry>> {
         let mut entries = Vec::with_capacity(ENTRIES_AHEAD);
-        while entries.len() < ENTRIES_AHEAD
-            && let Some(entry) = zap.next(cursor)?
-        {
-            // A program that takes such a name for a part of a path would be led out of the directory.
-            if !is_a_name(&entry.name) {
-                bail!(Corrupt, "directory {}: an entry is called {:?}", directory.object, String::from_utf8_lossy(&entry.name));
+        while entries.len() < ENTRIES_AHEAD {
+            let before = *cursor;
+            match next_entry(directory, zap, cursor) {
+                Ok(Some(entry)) => entries.push(entry),
+                Ok(None) => break,
+                Err(error) if entries.is_empty() => return Err(error),
+                // What is before it can be read. The next call begins here, and meets the error.
+                Err(_) => {
+                    *cursor = before;
+                    break;
+                }
             }
-            let value = entry.value.first();
-            entries.push(DirectoryEntry {
-                name: entry.name,
-                inode: znode::entry_object(value),
-                kind: FileKind::of_directory_type(znode::entry_type(value)),
-                next: entry.next_position,
-            });
         }
         self.objset.prefetch_objects(entries.iter().map(|entry| entry.inode));
         Ok(entries)

@@ -3,6 +3,7 @@
 pub(super) mod create;
 pub(super) mod directory;
 pub(super) mod entries;
+pub(super) mod known;
 pub(super) mod link;
 pub(super) mod paths;
 pub(super) mod rename;

@@ -13,7 +13,7 @@ use ondisk::zil::RecordType;
 use ondisk::znode;
 
 use super::create::{Fixed, NewNode};
-use super::entries::{Change, whole};
+use super::entries::{Change, is_not_there, whole};
 use super::link::NAME_CHANGE;
 use crate::zpl::file_system::FileSystem;
 use crate::zpl::options::Credentials;
@@ -266,13 +266,18 @@ impl FileSystem {
         ])
     }
 
+    /// The name of an entry that is there, as it is stored.
+    fn stored_name(&self, side: &Side<'_>) -> Result<Vec<u8>> {
+        let found = self.entries().find_entry(side.directory, side.name)?;
+        found.map(|(_, stored)| stored).ok_or_else(|| is_not_there(side.directory, side.name))
+    }
+
     /// Both names are of one file: nothing to do, unless they are spellings of one name.
     fn rename_spelling(&self, old: &Side<'_>, moved: &Inode, new: &Side<'_>) -> Result<()> {
         if old.directory.object != new.directory.object || old.name == new.name {
             return Ok(());
         }
-        let stored = |side: &Side<'_>| Ok::<_, engine::error::Error>(self.entries().find_entry(side.directory, side.name)?.map(|(_, stored)| stored));
-        if stored(old)? != stored(new)? {
+        if self.stored_name(old)? != self.stored_name(new)? {
             return Ok(());
         }
         let tx = OpenTx::assign(&self.membership, NAME_CHANGE)?;
@@ -289,6 +294,10 @@ impl FileSystem {
         if moved.object == other.object {
             return Ok(());
         }
+        // The names change hands and keep their spelling. Another one may be longer than names in this file system are: that of the old name was never checked.
+        let (old_name, new_name) = (self.stored_name(old)?, self.stored_name(new)?);
+        let old = &Side { directory: old.directory, name: &old_name };
+        let new = &Side { directory: new.directory, name: &new_name };
         self.check_not_below(moved, new.directory)?;
         self.check_not_below(other, old.directory)?;
         moved.check_removable()?;

@@ -15,6 +15,7 @@ use ondisk::sa::Attribute;
 
 use super::rig::Rig;
 use crate::{CreateOptions, ImportOptions, Pool};
+use crate::zpl::names::create::NewNode;
 use crate::zpl::{AclKind, AclType, Credentials, FileSystem, InodeNumber, MountOptions, NewFileSystem, SetAttributes};
 
 const NOBODY: u32 = u32::MAX;
@@ -177,4 +178,20 @@ fn the_object_of_a_long_list_is_free_on_disk_before_anything_is_logged() {
     assert_eq!(mode(&fs, old), 0o600);
     drop(fs);
     pool.export().unwrap();
+}
+
+/// Where the property `xattr` was changed while a file was made, it could be left without its list, and its group had what the list's mask allows.
+#[test]
+fn a_new_file_has_its_list_whatever_becomes_of_xattr_meanwhile() {
+    for in_attributes in [true, false] {
+        let (_rig, fs) = new(in_attributes);
+        fs.set_posix_acl(fs.root(), AclKind::Default, Some(&with_joe(7)), false).unwrap();
+        let directory = fs.inode(fs.root()).unwrap();
+        let (mode, lists) = fs.begin_lists(&directory, 0o100_740, &Credentials::root()).unwrap();
+        let new = NewNode::inherit(&fs.files, &directory, mode, 0, &Credentials::root()).unwrap();
+        let inode = fs.make_entry(&directory, b"f", &new, None, &lists).unwrap();
+        fs.set_options(MountOptions { xattr_in_attributes: !in_attributes, ..fs.options() });
+        fs.put_new_lists_aside(&inode, &lists).unwrap();
+        assert_eq!(access(&fs, inode.object), Some(with_joe(4)));
+    }
 }

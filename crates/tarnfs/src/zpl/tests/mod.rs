@@ -1,12 +1,14 @@
 //! The POSIX layer on a disk in memory.
 
 mod acl;
+mod damaged;
 mod direct;
 mod halves;
 mod memory;
 mod model;
 mod quota;
 pub(super) mod rig;
+mod spelling;
 
 use engine::dmu::{ObjsetSettings, OpenTx};
 use engine::error::ErrorKind;
