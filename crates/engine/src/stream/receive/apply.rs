@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ondisk::blkptr::Secrets;
+use ondisk::dnode::OBJECTS_MAX;
 use ondisk::stream::{BEGIN_FLAG_SPILL_BLOCK, RECORD_SIZE, RecordBody, StreamFeatures, StreamOrder};
 
 use super::queue::Item;
@@ -158,8 +159,11 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// The object with that number, which must be there.
+    /// The object with that number, which must be there. The dnodes themselves, and the accounting, have numbers too: a stream does not get at those.
     pub(super) fn hold(&mut self, object: ObjectId) -> Result<Arc<Dnode>> {
+        if object == 0 || object >= OBJECTS_MAX {
+            return Err(error!(Corrupt, "object {object} cannot be"));
+        }
         self.highest = self.highest.max(object);
         if let Some(held) = self.held.as_ref().filter(|held| held.object() == object) {
             return Ok(held.clone());

@@ -1,0 +1,87 @@
+//! Streams that no program sends: what is wrong with one is found when it comes, and the pool goes on.
+
+use std::io::Cursor;
+
+use engine::dsl::ReceiveTarget;
+use engine::error::{Error, ErrorKind};
+use engine::stream::receive::Receiving;
+use engine::stream::{Progress, StreamReader};
+use ondisk::stream::{
+    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, HEADER_SUBSTREAM, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, Write,
+    WriteEmbedded,
+};
+use sim::scenario::{Layout, Rig, encode_stream};
+
+/// The guid of what is sent by nobody.
+const GUID: u64 = 77;
+/// The type of a file's contents, and of a spill block.
+const FILE: u32 = 19;
+const SA: u32 = 44;
+
+type Bodies = Vec<(RecordBody, Vec<u8>)>;
+
+/// A stream of these records, between two guids; 0 is none.
+fn stream(from_guid: u64, to_guid: u64, bodies: Bodies) -> Vec<u8> {
+    let mut name = [0; 256];
+    name[..8].copy_from_slice(b"tank/a@a");
+    let begin = Begin {
+        magic: STREAM_MAGIC,
+        version_info: HEADER_SUBSTREAM | StreamFeatures::SA_SPILL.bits() << 2,
+        creation_time: 1,
+        objset_type: 2,
+        flags: BEGIN_FLAG_FREE_RECORDS | BEGIN_FLAG_SPILL_BLOCK,
+        to_guid,
+        from_guid,
+        name,
+    };
+    let first = (RecordBody::Begin(Box::new(begin)), Vec::new());
+    let last = (RecordBody::End(End { to_guid, ..End::zeroed() }), Vec::new());
+    let record = |body| Record { body, begin_payload_bytes: 0, checksum: [0; 4] };
+    let records: Vec<(Record, Vec<u8>)> = [first].into_iter().chain(bodies).chain([last]).map(|(body, payload)| (record(body), payload)).collect();
+    encode_stream(&records)
+}
+
+/// As [`stream`], of a full one that may have contents in pointers.
+fn embedding(bodies: Bodies) -> Vec<u8> {
+    let mut records = sim::scenario::stream_records(&stream(0, GUID, bodies));
+    if let RecordBody::Begin(begin) = &mut records[0].0.body {
+        begin.version_info |= StreamFeatures::EMBED_DATA.bits() << 2;
+    }
+    encode_stream(&records)
+}
+
+fn receive(rig: &Rig, bytes: Vec<u8>, snapshot: &str) -> Result<(), Error> {
+    let receiving = Receiving::open(StreamReader::new(Cursor::new(bytes)), Progress::default())?;
+    let target = ReceiveTarget { dataset: "tank/a".to_owned(), snapshot: snapshot.to_owned(), ..ReceiveTarget::default() };
+    let (_, finished) = receiving.receive(&rig.pool().engine().dsl, target, |_, _| ());
+    finished?.end()
+}
+
+/// The second record is refused.
+fn refused(rig: &Rig, bytes: Vec<u8>, kind: ErrorKind, why: &str) {
+    let error = receive(rig, bytes, "a").expect_err(why);
+    assert!(error.kind() == kind && error.message().contains("record 2 (") && error.message().contains(why), "{why}: {error}");
+}
+
+/// Records were taken for object 0, which is the dnodes themselves: a stream could make pointers to any block of the pool.
+#[test]
+fn a_stream_does_not_get_at_the_dnodes_themselves() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    for object in [0, 1 << 48, u64::MAX - 2, u64::MAX - 1, u64::MAX] {
+        let write = Write { object, object_type: FILE, logical_bytes: 16384, to_guid: GUID, ..Write::zeroed() };
+        let free = Free { object, bytes: u64::MAX, to_guid: GUID, ..Free::zeroed() };
+        let spill = Spill { object, logical_bytes: 512, to_guid: GUID, object_type: SA, ..Spill::zeroed() };
+        // Compression 2 is none.
+        let embedded = WriteEmbedded { object, bytes: 16384, to_guid: GUID, compression: 2, logical_bytes: 64, physical_bytes: 64, ..WriteEmbedded::zeroed() };
+        let all = [
+            (RecordBody::Write(write), vec![7; 16384]),
+            (RecordBody::Free(free), Vec::new()),
+            (RecordBody::Spill(spill), vec![0; 512]),
+            (RecordBody::WriteEmbedded(embedded), vec![7; 64]),
+        ];
+        for one in all {
+            refused(&rig, embedding(vec![one]), ErrorKind::Corrupt, &format!("object {object} cannot be"));
+        }
+    }
+    rig.judge("records of object 0");
+}
