@@ -6,8 +6,9 @@ use engine::dsl::ReceiveTarget;
 use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
+use ondisk::feature::Feature;
 use ondisk::stream::{
-    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, HEADER_SUBSTREAM, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, Write,
+    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, HEADER_SUBSTREAM, Object, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, Write,
     WriteEmbedded,
 };
 use sim::scenario::{Layout, Rig, encode_stream};
@@ -84,4 +85,30 @@ fn a_stream_does_not_get_at_the_dnodes_themselves() {
         }
     }
     rig.judge("records of object 0");
+}
+
+/// Blocks of an object, which is a plain file if `object_type` says no other thing.
+fn object(object: u64) -> Object {
+    Object { object, object_type: FILE, block_bytes: 512, slots: 1, to_guid: GUID, ..Object::zeroed() }
+}
+
+/// An object asked for a checksum that is kept in the block itself, or for what the pool had not enabled. That was met by the thread that writes groups, and the pool stopped.
+#[test]
+fn objects_are_made_in_ways_that_the_pool_has() {
+    let rig = Rig::create_featured(Layout::default(), &[], vec![Feature::ExtensibleDataset]);
+    let write = |object| Write { object, object_type: FILE, logical_bytes: 512, to_guid: GUID, ..Write::zeroed() };
+    let with = |checksum, compression| {
+        let made = Object { checksum, compression, ..object(5) };
+        stream(0, GUID, vec![(RecordBody::Object(made), Vec::new()), (RecordBody::Write(write(5)), vec![7; 512])])
+    };
+    for checksum in [3, 4, 5, 9, 15, 255] {
+        refused(&rig, with(checksum, 0), ErrorKind::Corrupt, "are none");
+    }
+    refused(&rig, with(0, 17), ErrorKind::Corrupt, "are none");
+    for (checksum, compression) in [(11, 0), (12, 0), (13, 0), (14, 0), (0, 15), (0, 16)] {
+        refused(&rig, with(checksum, compression), ErrorKind::NotSupported, "it needs the feature");
+    }
+    rig.sync();
+    receive(&rig, with(7, 2), "a").expect("what any pool has");
+    rig.sync();
 }

@@ -9,6 +9,7 @@
 use std::fmt;
 
 use crate::bits;
+use crate::feature::Feature;
 
 /// How the contents of a block are verified (`ZIO_CHECKSUM_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,6 +90,17 @@ impl ChecksumAlgorithm {
         matches!(self, Self::Label | Self::GangHeader | Self::Zilog | Self::Zilog2)
     }
 
+    /// The feature that a program has to know to read a block with it.
+    pub const fn feature(self) -> Option<Feature> {
+        match self {
+            Self::Sha512 => Some(Feature::Sha512),
+            Self::Skein => Some(Feature::Skein),
+            Self::EdonR => Some(Feature::Edonr),
+            Self::Blake3 => Some(Feature::Blake3),
+            _ => None,
+        }
+    }
+
     /// Keyed by the pool's checksum salt.
     pub const fn is_salted(self) -> bool {
         matches!(self, Self::Skein | Self::EdonR | Self::Blake3)
@@ -155,6 +167,15 @@ impl Compression {
     /// The number of the algorithm.
     pub const fn number(self) -> u8 {
         self as u8
+    }
+
+    /// The feature that a pool must have enabled for blocks with it.
+    pub const fn feature(self) -> Option<Feature> {
+        match self {
+            Self::Lz4 => Some(Feature::Lz4Compress),
+            Self::Zstd => Some(Feature::ZstdCompress),
+            _ => None,
+        }
     }
 
     /// The level of the gzip algorithms, 1 to 9.

@@ -245,13 +245,7 @@ impl BlkPtr {
         let word = self.properties.get();
         let large = (self.logical_size() > OLD_BLOCK_BYTES_MAX).then_some(Feature::LargeBlocks);
         let algorithm = ChecksumAlgorithm::from_number(bits::get(word, 40, 8) as u8).filter(|_| !self.is_embedded());
-        let checksum = match algorithm {
-            Some(ChecksumAlgorithm::Sha512) => Some(Feature::Sha512),
-            Some(ChecksumAlgorithm::Skein) => Some(Feature::Skein),
-            Some(ChecksumAlgorithm::EdonR) => Some(Feature::Edonr),
-            Some(ChecksumAlgorithm::Blake3) => Some(Feature::Blake3),
-            _ => None,
-        };
+        let checksum = algorithm.and_then(ChecksumAlgorithm::feature);
         let is_zstd = bits::get(word, 32, 7) == Compression::Zstd as u64;
         [large, checksum, is_zstd.then_some(Feature::ZstdCompress)].into_iter().flatten()
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ondisk::algorithm::ChecksumAlgorithm;
 use ondisk::dsl::{crypto_field, dataset_field as field};
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
@@ -77,11 +78,13 @@ fn check_stream(parts: &Parts, target: &ReceiveTarget, head: &StreamHead) -> Res
     if features.intersects(StreamFeatures::DEDUP | StreamFeatures::DEDUP_PROPS) {
         return Err(error!(Unsupported, "deduplicated streams are not received any more: 'zstream redup' makes others of them"));
     }
-    head.key()?;
+    let key = head.key()?;
     check_noted(target, head)?;
     let enabled = &parts.meta.features;
-    for (stream, feature) in NEEDED {
-        if features.contains(stream) && !enabled.is_enabled(feature) {
+    let of_dnodes = key.and_then(|key| ChecksumAlgorithm::from_number(key.head.checksum)).and_then(ChecksumAlgorithm::feature);
+    let needed = NEEDED.into_iter().filter(|(stream, _)| features.contains(*stream)).map(|(_, feature)| feature);
+    for feature in needed.chain(of_dnodes) {
+        if !enabled.is_enabled(feature) {
             return Err(error!(NotSupported, "the pool must be upgraded to receive this stream: it needs the feature {}", feature.guid()));
         }
     }

@@ -6,6 +6,7 @@ use ondisk::algorithm::{ChecksumAlgorithm, Compression};
 use ondisk::blkptr::{BlockPointer, EMBEDDED_BYTES_MAX, EmbeddedPointer};
 use ondisk::byteswap::swap_block;
 use ondisk::dnode::BLOCK_BYTES_MAX;
+use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
 use ondisk::stream::{FLAG_SPILL_UNMODIFIED, Redact, Spill, StreamFeatures, Write, WriteEmbedded};
 use transform::compress::decompress;
@@ -109,6 +110,14 @@ impl Applier<'_> {
         Ok(())
     }
 
+    /// Blocks are made only in ways that the pool has enabled: in the thread that writes them it would be too late to say no.
+    pub(super) fn check_enabled(&self, feature: Option<Feature>) -> Result<()> {
+        match feature.filter(|feature| !self.meta.features.is_enabled(*feature)) {
+            Some(feature) => Err(error!(NotSupported, "the pool must be upgraded to receive it: it needs the feature {}", feature.guid())),
+            None => Ok(()),
+        }
+    }
+
     /// Contents that a pointer holds.
     #[doc(alias = "receive_write_embedded")]
     pub(super) fn write_embedded(&mut self, tx: &Tx, record: &WriteEmbedded, payload: &[u8]) -> Result<()> {
@@ -116,6 +125,7 @@ impl Applier<'_> {
         let is_spill = offset == SPILL_BLOCK.wrapping_mul(bytes);
         check_range(if is_spill { 0 } else { offset }, bytes)?;
         let Some(compression) = Compression::from_number(compression) else { bail!(Corrupt, "compression {compression} is none") };
+        self.check_enabled(compression.feature())?;
         let length = physical_bytes as usize;
         if !self.features.contains(StreamFeatures::EMBED_DATA) || embedded_type != EMBEDDED_DATA {
             bail!(Corrupt, "embedded contents of kind {embedded_type} cannot be in this stream");

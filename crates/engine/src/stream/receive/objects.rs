@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ondisk::algorithm::{ChecksumAlgorithm, Compression};
 use ondisk::dnode as disk;
 use ondisk::feature::Feature;
 use ondisk::object_type::ObjectType;
@@ -16,9 +17,6 @@ use crate::error::{ErrorKind, Result};
 
 /// The largest block of a pool without the feature of large ones.
 const OLD_BLOCK_BYTES_MAX: u64 = 128 << 10;
-/// The checksums and compressions that a dnode can ask for.
-const CHECKSUMS: u8 = 15;
-const COMPRESSIONS: u8 = 17;
 
 /// What becomes of an object that has the number already.
 pub(super) enum Existing {
@@ -116,9 +114,13 @@ impl Applier<'_> {
         if bonus_bytes as usize > bonus_max {
             bail!(Corrupt, "object {object}: a bonus of {bonus_bytes} bytes has no room");
         }
-        if record.checksum >= CHECKSUMS || record.compression >= COMPRESSIONS {
+        // 0 is that of the dataset. One that is kept in the block itself is for no object, and would be met when its blocks are written.
+        let checksum = ChecksumAlgorithm::from_number(record.checksum).filter(|algorithm| !algorithm.is_embedded());
+        let (Some(checksum), Some(compression)) = (checksum, Compression::from_number(record.compression)) else {
             bail!(Corrupt, "object {object}: checksum {}, compression {} are none", record.checksum, record.compression);
-        }
+        };
+        self.check_enabled(checksum.feature())?;
+        self.check_enabled(compression.feature())?;
         let spec = DnodeSpec::new(object_type(record.object_type, "an object")?, block_bytes);
         if spec.object_type == ObjectType::NONE {
             bail!(Corrupt, "object {object} has no type");

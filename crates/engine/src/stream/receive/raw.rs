@@ -109,6 +109,7 @@ impl Applier<'_> {
         check_range(offset, logical_bytes)?;
         self.check_order(object, offset)?;
         let raw = raw_block((logical_bytes, compressed_bytes), compression, flags, (salt, iv, mac), payload)?;
+        self.check_enabled(raw.compression.feature())?;
         let dnode = self.hold(object)?;
         let size = dnode.block_bytes();
         if logical_bytes != size || !offset.is_multiple_of(size) {
@@ -127,6 +128,7 @@ impl Applier<'_> {
             bail!(Corrupt, "a spill block of {logical_bytes} bytes cannot be");
         }
         let raw = raw_block((logical_bytes, compressed_bytes), compression, flags, (salt, iv, mac), payload)?;
+        self.check_enabled(raw.compression.feature())?;
         let dnode = self.hold(object)?;
         check_room_for_spill(&dnode)?;
         dnode.set_raw_spill(tx, std::mem::take(payload), raw);
