@@ -112,3 +112,16 @@ fn objects_are_made_in_ways_that_the_pool_has() {
     receive(&rig, with(7, 2), "a").expect("what any pool has");
     rig.sync();
 }
+
+/// A file could be of a type that leads other programs to the pointers in its contents.
+#[test]
+fn what_only_pools_have_is_in_no_stream() {
+    let mut rig = Rig::create(Layout::default(), &[]);
+    for object_type in [5, 8, 9, 10, 11, 16, 50, 53] {
+        let made = Object { object_type, ..object(5) };
+        refused(&rig, stream(0, GUID, vec![(RecordBody::Object(made), Vec::new())]), ErrorKind::Corrupt, "is in no file system and no volume");
+        let write = Write { object: 5, object_type, logical_bytes: 512, to_guid: GUID, ..Write::zeroed() };
+        refused(&rig, stream(0, GUID, vec![(RecordBody::Write(write), vec![7; 512])]), ErrorKind::Corrupt, "is in no file system and no volume");
+    }
+    rig.judge("types that only pools have");
+}

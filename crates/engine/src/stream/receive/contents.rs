@@ -12,6 +12,7 @@ use ondisk::stream::{FLAG_SPILL_UNMODIFIED, Redact, Spill, StreamFeatures, Write
 use transform::compress::decompress;
 
 use super::apply::Applier;
+use super::objects::object_type;
 use crate::bail;
 use crate::dmu::{Dnode, ObjectId, Tx};
 use crate::error;
@@ -37,10 +38,7 @@ impl Applier<'_> {
     pub(super) fn write(&mut self, tx: &Tx, record: &Write, payload: &mut Vec<u8>) -> Result<()> {
         let Write { object, offset, logical_bytes, compression, .. } = *record;
         check_range(offset, logical_bytes)?;
-        let kind = match u8::try_from(record.object_type).map(ObjectType) {
-            Ok(kind) if kind.is_valid() => kind,
-            _ => bail!(Corrupt, "contents of type {} are none that the format knows", record.object_type),
-        };
+        let kind = object_type(record.object_type, "contents")?;
         self.check_order(object, offset)?;
         let dnode = self.hold(object)?;
         let mut packed = None;

@@ -26,10 +26,36 @@ pub(super) enum Existing {
     Freed,
 }
 
-fn object_type(number: u32, what: &str) -> Result<ObjectType> {
+/// What only a pool itself has. Programs that tell by the type what pointers a block has would follow those in the contents of a file.
+const OF_POOLS: [ObjectType; 21] = [
+    ObjectType::OBJECT_DIRECTORY,
+    ObjectType::OBJECT_ARRAY,
+    ObjectType::BPOBJ,
+    ObjectType::BPOBJ_HDR,
+    ObjectType::SPACE_MAP_HEADER,
+    ObjectType::SPACE_MAP,
+    ObjectType::INTENT_LOG,
+    ObjectType::DNODE,
+    ObjectType::OBJSET,
+    ObjectType::DSL_DIR,
+    ObjectType::DSL_DIR_CHILD_MAP,
+    ObjectType::DSL_DS_SNAP_MAP,
+    ObjectType::DSL_PROPS,
+    ObjectType::DSL_DATASET,
+    ObjectType::POOL_PROPS,
+    ObjectType::DSL_PERMS,
+    ObjectType::NEXT_CLONES,
+    ObjectType::DEADLIST,
+    ObjectType::DEADLIST_HDR,
+    ObjectType::DSL_CLONES,
+    ObjectType::BPOBJ_SUBOBJ,
+];
+
+/// The type of something in a file system or a volume.
+pub(super) fn object_type(number: u32, what: &str) -> Result<ObjectType> {
     match u8::try_from(number).map(ObjectType) {
-        Ok(known) if known.is_valid() => Ok(known),
-        _ => Err(error!(Corrupt, "{what} of type {number} is none that the format knows")),
+        Ok(known) if known.is_valid() && !OF_POOLS.contains(&known) => Ok(known),
+        _ => Err(error!(Corrupt, "{what} of type {number} is in no file system and no volume")),
     }
 }
 
