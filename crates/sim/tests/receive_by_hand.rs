@@ -13,8 +13,9 @@ use ondisk::stream::{
 };
 use sim::scenario::{Layout, Rig, encode_stream};
 
-/// The guid of what is sent by nobody.
+/// The guids of what is sent by nobody, and of the snapshot after it.
 const GUID: u64 = 77;
+const NEXT_GUID: u64 = 78;
 /// The type of a file's contents, and of a spill block.
 const FILE: u32 = 19;
 const SA: u32 = 44;
@@ -87,7 +88,7 @@ fn a_stream_does_not_get_at_the_dnodes_themselves() {
     rig.judge("records of object 0");
 }
 
-/// Blocks of an object, which is a plain file if `object_type` says no other thing.
+/// A plain file of one slot and small blocks, without a bonus.
 fn object(object: u64) -> Object {
     Object { object, object_type: FILE, block_bytes: 512, slots: 1, to_guid: GUID, ..Object::zeroed() }
 }
@@ -124,4 +125,23 @@ fn what_only_pools_have_is_in_no_stream() {
         refused(&rig, stream(0, GUID, vec![(RecordBody::Write(write), vec![7; 512])]), ErrorKind::Corrupt, "is in no file system and no volume");
     }
     rig.judge("types that only pools have");
+}
+
+/// The slots of a snapshot's object, if it is there.
+fn slots(rig: &Rig, snapshot: &str, object: u64) -> Option<u8> {
+    let dsl = &rig.pool().engine().dsl;
+    let objset = dsl.objset(&dsl.open_dataset(snapshot).expect("the snapshot")).expect("its objects");
+    objset.hold(object).ok().map(|dnode| dnode.info().slots)
+}
+
+/// An object got a larger dnode, which takes the place of its neighbour: it waited for its own old dnode to go, then for the neighbour's, and twice was once too often.
+#[test]
+fn a_larger_dnode_takes_the_place_of_its_neighbour() {
+    let rig = Rig::create(Layout::default(), &[]);
+    let both = [10, 11].into_iter().map(|number| (RecordBody::Object(object(number)), Vec::new())).collect();
+    receive(&rig, stream(0, GUID, both), "a").expect("two of one slot");
+    let large = Object { slots: 2, to_guid: NEXT_GUID, ..object(10) };
+    receive(&rig, stream(GUID, NEXT_GUID, vec![(RecordBody::Object(large), Vec::new())]), "b").expect("one of two slots");
+    assert_eq!((slots(&rig, "tank/a@a", 10), slots(&rig, "tank/a@a", 11)), (Some(1), Some(1)));
+    assert_eq!((slots(&rig, "tank/a@b", 10), slots(&rig, "tank/a@b", 11)), (Some(2), None));
 }

@@ -82,7 +82,11 @@ impl Applier<'_> {
                     spec.block_bytes = block_bytes;
                     true
                 }
-                Existing::Freed => return Ok(Outcome::AfterSync),
+                Existing::Freed => {
+                    // What stands in its later slots goes in the same group: the record waits only once.
+                    self.free_neighbours(tx, record.object, spec.slots)?;
+                    return Ok(Outcome::AfterSync);
+                }
             },
         };
         if self.free_neighbours(tx, record.object, spec.slots)? {
