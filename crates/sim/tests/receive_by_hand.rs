@@ -8,7 +8,7 @@ use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
 use ondisk::feature::Feature;
 use ondisk::stream::{
-    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, HEADER_SUBSTREAM, Object, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, Write,
+    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, FreeObjects, HEADER_SUBSTREAM, Object, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, Write,
     WriteEmbedded,
 };
 use sim::scenario::{Layout, Rig, encode_stream};
@@ -144,4 +144,25 @@ fn a_larger_dnode_takes_the_place_of_its_neighbour() {
     receive(&rig, stream(GUID, NEXT_GUID, vec![(RecordBody::Object(large), Vec::new())]), "b").expect("one of two slots");
     assert_eq!((slots(&rig, "tank/a@a", 10), slots(&rig, "tank/a@a", 11)), (Some(1), Some(1)));
     assert_eq!((slots(&rig, "tank/a@b", 10), slots(&rig, "tank/a@b", 11)), (Some(2), None));
+}
+
+/// More objects are no more than are freed in one transaction: all of them go, and nothing else.
+#[test]
+fn many_objects_go_in_several_transactions() {
+    const LAST: u64 = 2700;
+    let rig = Rig::create(Layout::default(), &[]);
+    let all = (5..=LAST).map(|number| (RecordBody::Object(object(number)), Vec::new())).collect();
+    receive(&rig, stream(0, GUID, all), "a").expect("many objects");
+    let free = FreeObjects { first_object: 6, objects: LAST - 6, to_guid: NEXT_GUID };
+    let again = Object { block_bytes: 1024, to_guid: NEXT_GUID, ..object(LAST) };
+    let bodies = vec![(RecordBody::FreeObjects(free), Vec::new()), (RecordBody::Object(again), Vec::new())];
+    receive(&rig, stream(GUID, NEXT_GUID, bodies), "b").expect("few objects");
+    let dsl = &rig.pool().engine().dsl;
+    let objset = dsl.objset(&dsl.open_dataset("tank/a@b").expect("the snapshot")).expect("its objects");
+    let mut left = vec![];
+    while let Some(next) = objset.next_object(left.last().copied().unwrap_or(0)).expect("an object") {
+        left.push(next);
+    }
+    assert_eq!(left, [5, LAST]);
+    assert_eq!(objset.hold(LAST).expect("the last").info().block_bytes, 1024);
 }

@@ -23,6 +23,8 @@ pub(super) enum Outcome {
     Done,
     /// What it freed must be on disk before it can be: once more then.
     AfterSync,
+    /// A part of it is applied; the rest is in the next transaction.
+    Again,
 }
 
 /// Applies the records of one stream.
@@ -47,6 +49,8 @@ pub(super) struct Applier<'a> {
     pub(super) last: (ObjectId, u64),
     /// The highest number of an object.
     pub(super) highest: ObjectId,
+    /// So many objects were freed in this transaction because they are no more.
+    pub(super) freed: usize,
     /// Of a raw stream: the block of dnodes whose objects come now, and what protects it.
     pub(super) range: Option<(u64, Secrets)>,
 }
@@ -66,6 +70,7 @@ impl<'a> Applier<'a> {
             held: None,
             last: (0, 0),
             highest: 0,
+            freed: 0,
             range: None,
         }
     }
@@ -84,6 +89,7 @@ impl<'a> Applier<'a> {
                 Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Quota) => (scarce(&membership, first, error)?, 1),
                 Err(error) => return Err(error),
             };
+            self.freed = 0;
             let mut must_wait = false;
             while most > 0 && let Some(item) = items.front_mut() {
                 let place = item.received.place();
@@ -93,6 +99,9 @@ impl<'a> Applier<'a> {
                         return Err(error!(Corrupt, "{place}: the places of its dnode are taken by other objects"));
                     }
                     must_wait = true;
+                    break;
+                }
+                if outcome == Outcome::Again {
                     break;
                 }
                 items.pop_front();
@@ -114,7 +123,7 @@ impl<'a> Applier<'a> {
 
     fn apply(&mut self, tx: &Tx, item: &mut Item) -> Result<Outcome> {
         let Item { received, payload, .. } = item;
-        match &received.record.body {
+        match &mut received.record.body {
             RecordBody::Object(object) => {
                 let outcome = self.object(tx, object, payload)?;
                 if outcome == Outcome::Done {
@@ -122,7 +131,7 @@ impl<'a> Applier<'a> {
                 }
                 return Ok(outcome);
             }
-            RecordBody::FreeObjects(free) => self.free_objects(tx, free)?,
+            RecordBody::FreeObjects(free) => return self.free_objects(tx, free),
             RecordBody::Write(write) => {
                 let length = payload.len();
                 if self.is_raw {

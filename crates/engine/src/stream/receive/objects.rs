@@ -18,6 +18,9 @@ use crate::error::{ErrorKind, Result};
 /// The largest block of a pool without the feature of large ones.
 const OLD_BLOCK_BYTES_MAX: u64 = 128 << 10;
 
+/// So many objects are freed in one transaction: the group that has it can be closed then, and does not have all of them in memory.
+const FREED_MAX: usize = 1024;
+
 /// What becomes of an object that has the number already.
 pub(super) enum Existing {
     /// It becomes the new one, with blocks of this size.
@@ -226,18 +229,23 @@ impl Applier<'_> {
         }
     }
 
-    /// There are no objects in a range.
-    pub(super) fn free_objects(&mut self, tx: &Tx, record: &FreeObjects) -> Result<()> {
+    /// There are no objects in a range. What is too much for one transaction is left in the record.
+    pub(super) fn free_objects(&mut self, tx: &Tx, record: &mut FreeObjects) -> Result<Outcome> {
         let Some(end) = record.first_object.checked_add(record.objects) else {
             bail!(Corrupt, "{} objects from {} on are more than there can be", record.objects, record.first_object);
         };
         self.held = None;
         let mut at = record.first_object.saturating_sub(1);
         while let Some(object) = self.objset.next_object(at)?.filter(|object| *object < end) {
+            if self.freed >= FREED_MAX {
+                (record.first_object, record.objects) = (object, end - object);
+                return Ok(Outcome::Again);
+            }
             self.free_object(tx, object)?;
+            self.freed += 1;
             at = object;
         }
-        Ok(())
+        Ok(Outcome::Done)
     }
 }
 
