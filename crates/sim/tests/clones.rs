@@ -328,3 +328,24 @@ fn wrong_counts_of_deduplicated_blocks_are_found() {
         check_counts(&disks, block, name);
     }
 }
+
+/// A file that was made empty got the smaller blocks of what was cloned into it. It is the same file, though: no receiver that has it takes it with smaller ones.
+#[test]
+fn blocks_of_an_emptied_file_do_not_become_smaller() {
+    const LARGE: usize = 128 << 10;
+    let mut rig = Rig::create(Layout::default(), &[("recordsize", "128K"), ("compression", "off")]);
+    let fs = rig.pool().file_system("tank").expect("a file system");
+    let user = Credentials::root();
+    let [small, big] = ["small", "big"].map(|name| fs.create(fs.root(), name.as_bytes(), 0o100_644, 0, &user).expect("a file").inode);
+    fs.write(small, WriteMode::At(0), &contents(9, 10240, 0), &user).expect("written");
+    fs.write(big, WriteMode::At(0), &contents(10, 8 * LARGE, 0), &user).expect("written");
+    rig.sync();
+    fs.truncate(big, 0, &user).expect("emptied");
+    let range = CloneRange { source: small, from: 0, target: big, to: 0, length: 10240 };
+    assert_eq!(fs.clone_range(&fs, &range, &user).expect("nothing is shared"), 0);
+    assert_eq!(fs.objset().hold(big).expect("the file").info().block_bytes, LARGE as u64);
+    fs.release_all();
+    drop(fs);
+    rig.export();
+    rig.check("an emptied file");
+}

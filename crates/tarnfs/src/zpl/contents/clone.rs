@@ -98,7 +98,7 @@ impl Contents<'_> {
             length -= length % block;
         }
         let odd = !block.is_power_of_two() && (to != 0 || target_size > block);
-        if length == 0 || !from.is_multiple_of(block) || !to.is_multiple_of(block) || odd || to.checked_add(length).is_none() {
+        if length == 0 || !from.is_multiple_of(block) || !to.is_multiple_of(block) || odd || to.checked_add(length).is_none() || !takes_blocks(target, target_size, block) {
             return Ok(Step::Shared(0));
         }
         // As often as a write of so much would: what is shared is the owner's as what is copied.
@@ -130,10 +130,10 @@ impl Contents<'_> {
 
     /// Puts `pointers` in place of the blocks of `block` bytes from `to` on. `false`: the blocks of the file have another size.
     pub(in crate::zpl) fn share_blocks(&self, tx: &OpenTx<'_>, target: &Inode, size: u64, to: u64, block: u64, pointers: &[BlkPtr]) -> Result<bool> {
+        if !takes_blocks(target, size, block) {
+            return Ok(false);
+        }
         if target.contents.dnode.block_bytes() != block {
-            if size > target.contents.dnode.block_bytes().min(block) {
-                return Ok(false);
-            }
             match target.contents.dnode.set_block_bytes(tx, block, None) {
                 Err(error) if error.kind() == ErrorKind::Invalid => return Ok(false),
                 other => other?,
@@ -142,6 +142,13 @@ impl Contents<'_> {
         clone_blocks(&target.contents.dnode, tx, to, pointers)?;
         Ok(true)
     }
+}
+
+/// Whether a file of that size can have blocks of `block` bytes. They never become smaller, even where nothing is in them any more: a receiver that has the same
+/// file with larger ones could not take that.
+fn takes_blocks(target: &Inode, size: u64, block: u64) -> bool {
+    let own = target.contents.dnode.block_bytes();
+    block == own || block > own && size <= own
 }
 
 /// What one transaction did.
