@@ -9,10 +9,16 @@ use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, major, makedev, minor, mknodat};
 
-use super::tree::{Entry, Identity, Kind, Path, Result, Tree, shown};
+use super::tree::{Entry, Identity, Kind, Path, Result, Tree, ancestors, shown};
 
 /// Bits of a minor device number in an [`Entry`].
 const MINOR_BITS: u32 = 20;
+
+/// When a directory was made.
+enum Made {
+    Before,
+    Now,
+}
 
 /// Files below a directory; or one file, when the path is empty.
 pub(super) struct HostTree {
@@ -36,6 +42,24 @@ impl HostTree {
 
     fn done<T>(&self, path: Path<'_>, result: io::Result<T>) -> Result<T> {
         result.map_err(|error| self.failed(path, &error))
+    }
+
+    /// Makes a directory, or takes the one that is there. The root may be a link to one, as the user named it; below it a link would lead out of it.
+    fn create_directory(&self, path: Path<'_>) -> io::Result<Made> {
+        let place = self.path(path);
+        match fs::create_dir(&place) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let found = if path.is_empty() { fs::metadata(&place)? } else { fs::symlink_metadata(&place)? };
+                if found.is_dir() { Ok(Made::Before) } else { Err(error) }
+            }
+            made => made.map(|()| Made::Now),
+        }
+    }
+
+    /// Makes the directories above a path that are missing, and the root.
+    pub(super) fn make_ancestors(&self, path: Path<'_>) -> Result<()> {
+        self.done(b"", fs::create_dir_all(&self.root))?;
+        ancestors(path).try_for_each(|above| self.done(above, self.create_directory(above)).map(|_| ()))
     }
 
     fn file(&mut self, path: Path<'_>, write: bool) -> Result<&File> {
@@ -80,9 +104,10 @@ impl Tree for HostTree {
         shown(self.path(path).as_os_str().as_bytes())
     }
 
-    /// Of what a link leads to: that is what would be written.
+    /// Of a root that is a link, of what it leads to: that is what would be written.
     fn identity(&mut self, path: Path<'_>) -> Option<Identity> {
-        let found = fs::metadata(self.path(path)).ok()?;
+        let place = self.path(path);
+        let found = if path.is_empty() { fs::metadata(place) } else { fs::symlink_metadata(place) }.ok()?;
         Some(Identity { place: format!("device {}", found.dev()), inode: found.ino() })
     }
 
@@ -130,21 +155,26 @@ impl Tree for HostTree {
     }
 
     fn make_directory(&mut self, path: Path<'_>, mode: u32) -> Result<()> {
-        let place = self.path(path);
-        match fs::create_dir(&place) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && place.is_dir() => Ok(()),
-            other => {
-                self.done(path, other)?;
-                // Its owner must be able to fill it.
-                self.done(path, fs::set_permissions(&place, fs::Permissions::from_mode(mode & 0o777 | 0o700)))
-            }
+        match self.done(path, self.create_directory(path))? {
+            Made::Before => Ok(()),
+            // Its owner must be able to fill it.
+            Made::Now => self.done(path, fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode & 0o777 | 0o700))),
         }
     }
 
     fn make_file(&mut self, path: Path<'_>, mode: u32) -> Result<()> {
         let place = self.path(path);
-        let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(mode & 0o777 | 0o200).open(&place);
-        let made = self.done(path, made)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(mode & 0o777 | 0o200);
+        // The root is what the user named, be it through a link or a device. What has a name below it may come from an earlier copy, whose owner chose
+        // where it leads: the file takes its place.
+        if !path.is_empty() {
+            if fs::symlink_metadata(&place).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+                self.done(path, fs::remove_file(&place))?;
+            }
+            options.custom_flags(libc::O_NOFOLLOW);
+        }
+        let made = self.done(path, options.open(&place))?;
         self.open = Some((path.to_vec(), made));
         Ok(())
     }
@@ -199,5 +229,55 @@ impl Tree for HostTree {
     fn finish(&mut self) -> Result<()> {
         self.open = None;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn trees() -> (tempfile::TempDir, HostTree) {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["copy", "elsewhere"] {
+            fs::create_dir(place.path().join(name)).unwrap();
+        }
+        fs::write(place.path().join("elsewhere/file"), "precious").unwrap();
+        let tree = HostTree::new(place.path().join("copy"));
+        (place, tree)
+    }
+
+    /// A second copy went through the links of the first one: root wrote wherever a user had let a link lead.
+    #[test]
+    fn a_copy_does_not_go_through_links_below_its_root() {
+        let (place, mut tree) = trees();
+        symlink(place.path().join("elsewhere"), place.path().join("copy/d")).unwrap();
+        symlink(place.path().join("elsewhere/file"), place.path().join("copy/f")).unwrap();
+        assert!(tree.make_directory(b"d", 0o755).unwrap_err().contains("exists"));
+        assert!(tree.make_ancestors(b"d/below/file").unwrap_err().contains("exists"));
+        tree.make_file(b"f", 0o644).unwrap();
+        tree.write(b"f", 0, b"copied").unwrap();
+        assert_eq!(fs::read(place.path().join("elsewhere/file")).unwrap(), b"precious");
+        assert_eq!(fs::read(place.path().join("copy/f")).unwrap(), b"copied");
+        assert!(fs::symlink_metadata(place.path().join("copy/f")).unwrap().is_file());
+        assert_eq!(fs::read_dir(place.path().join("elsewhere")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_root_may_be_a_link_and_what_is_there_is_used() {
+        let (place, _) = trees();
+        let link = place.path().join("link");
+        symlink(place.path().join("copy"), &link).unwrap();
+        let mut tree = HostTree::new(link);
+        tree.make_ancestors(b"a/b/file").unwrap();
+        tree.make_directory(b"", 0o755).unwrap();
+        tree.make_directory(b"a/b", 0o755).unwrap();
+        tree.make_file(b"a/b/file", 0o644).unwrap();
+        assert!(place.path().join("copy/a/b/file").is_file());
+        let file = place.path().join("elsewhere/file");
+        symlink(&file, place.path().join("named")).unwrap();
+        HostTree::new(place.path().join("named")).make_file(b"", 0o644).unwrap();
+        assert_eq!(fs::metadata(file).unwrap().len(), 0);
     }
 }

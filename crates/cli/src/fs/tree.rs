@@ -58,7 +58,7 @@ pub(super) trait Tree {
     fn attributes(&mut self, path: Path<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
     fn make_directory(&mut self, path: Path<'_>, mode: u32) -> Result<()>;
-    /// Makes a file, or empties the one that is there.
+    /// Makes a file, or empties the one that is there. A link in its place is not followed.
     fn make_file(&mut self, path: Path<'_>, mode: u32) -> Result<()>;
     /// Makes a device, a socket or a FIFO.
     fn make_special(&mut self, path: Path<'_>, mode: u32, device: u64) -> Result<()>;
@@ -76,6 +76,11 @@ pub(super) trait Tree {
 /// A path with one name more.
 pub(super) fn join(path: Path<'_>, name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+/// The directories above a path, below the root, the highest first.
+pub(super) fn ancestors(path: Path<'_>) -> impl Iterator<Item = &[u8]> {
+    path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(move |(slash, _)| &path[..slash])
 }
 
 /// The components of a path, without those that mean nothing.
@@ -104,6 +109,7 @@ mod tests {
     fn paths_are_taken_apart() {
         assert_eq!(components(b"//a/./b/").collect::<Vec<_>>(), [b"a", b"b"]);
         assert_eq!((last_name(b"a/b/"), last_name(b"/")), (Some(&b"b"[..]), None));
+        assert_eq!(ancestors(b"a/b/c").collect::<Vec<_>>(), [&b"a"[..], b"a/b"]);
         assert_eq!((join(b"", b"x"), join(b"a", b"x")), (b"x".to_vec(), b"a/x".to_vec()));
         assert_eq!((shown(b"\xc3\xa4"), shown(b"\xff\n")), ("ä".to_owned(), "\\xff\\n".to_owned()));
     }

@@ -197,6 +197,12 @@ impl Backend for FakeBackend {
         Ok(Box::new(|| Ok(Vec::new())))
     }
 
+    /// Each snapshot has one.
+    fn snapshot_holds(&mut self, of: SnapshotHolds) -> Result<Vec<Hold>, Failure> {
+        self.find(&of.name)?;
+        Ok(vec![Hold { tag: "keep".into(), since: 5 }])
+    }
+
     fn snapshots_space(&mut self, wanted: SnapshotsSpace) -> Result<u64, Failure> {
         let used = |name: &String| Ok(self.find(name)?.property("used").and_then(|value| value.value.number()).unwrap_or(0));
         wanted.ranges.iter().map(|(first, _)| first).map(used).sum()

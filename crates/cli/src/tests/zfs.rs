@@ -315,6 +315,31 @@ fn mount_and_unmount() {
     complains(&mut backend, "zfs list tank/a/b", 1, "cannot open 'tank/a/b': dataset is busy\n");
 }
 
+/// A name that is not there hid the holds of the others with `-r`, and was told in words that scripts do not know.
+#[test]
+fn holds_are_shown_past_what_is_not_there() {
+    let mut backend = tank();
+    let ran = sh(&mut backend, "zfs holds -Hrp tank/nosuch@z tank/a@z");
+    let said = (ran.code, ran.out.as_str(), ran.err.as_str());
+    assert_eq!(said, (1, "tank/a@z\tkeep\t5\n", "cannot open 'tank/nosuch': dataset does not exist\n"));
+    complains(&mut backend, "zfs holds -H tank/a@nosuch", 1, "cannot open 'tank/a@nosuch': dataset does not exist\nno datasets available\n");
+    complains(&mut backend, "zfs holds -Hr tank/a@nosuch", 0, "no datasets available\n");
+}
+
+/// Of two file systems in one place the lower one was unmounted, and the upper one with it.
+#[test]
+fn what_is_seen_in_a_place_is_unmounted() {
+    let mut backend = FakeBackend::default();
+    for name in ["tank/below", "tank/above"] {
+        let properties = vec![PropertyValue::new("mountpoint", "/x", Source::Local), PropertyValue::new("mounted", 1, Source::None)];
+        backend.dataset(name, DatasetKind::Filesystem, 1, properties);
+        backend.mounts.push(Mount { dataset: name.into(), mountpoint: "/x".into() });
+    }
+    prints(&mut backend, "zfs unmount /x", "");
+    let unmount = DatasetUnmount { name: "tank/above".into(), at: Some("/x".into()), tree: true, force: false, unload_key: false };
+    assert_eq!(backend.changes(), [Request::DatasetUnmount(unmount)]);
+}
+
 /// A snapshot whose `createtxg` was not in the answer was taken to be older than all others, and these were destroyed.
 #[test]
 fn a_rollback_destroys_only_what_is_newer() {

@@ -221,12 +221,12 @@ pub(crate) fn below(session: &mut Session<'_>, name: &str, kinds: DatasetKinds, 
     Ok(entries)
 }
 
-/// The mount that a file is in, whatever way leads there, and whether it is its root.
+/// The mount that a file is in, whatever way leads there, and whether it is its root. Of several in one place the last one is seen.
 pub(crate) fn mount_at<'a>(mounts: &'a [Mount], path: &Path) -> Option<(&'a Mount, bool)> {
     use std::os::unix::fs::MetadataExt;
     let place = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     let (device, inode) = place(path)?;
-    mounts.iter().find_map(|mount| place(Path::new(&mount.mountpoint)).filter(|there| there.0 == device).map(|there| (mount, there.1 == inode)))
+    mounts.iter().rev().find_map(|mount| place(Path::new(&mount.mountpoint)).filter(|there| there.0 == device).map(|there| (mount, there.1 == inode)))
 }
 
 /// The dataset mounted at or above a path.

@@ -460,3 +460,19 @@ fn letters_for_keys_do_not_matter_to_what_has_none() {
     assert_eq!(mounted(), [true, true]);
     rig.finish("tank", &["a.img"]);
 }
+
+/// The ancestors that `-p` made were not mounted if what it was for could not be made, nor later.
+#[test]
+fn ancestors_are_mounted_whatever_becomes_of_what_they_are_for() {
+    let Some(rig) = Rig::with_tank("a.img", 64 << 20, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create tank/a");
+    rig.ok("zfs snapshot tank/a@s");
+    for (verb, ancestor) in [("create -p -o refreservation=10T", "x"), ("clone -p -o refreservation=10T tank/a@s", "c")] {
+        rig.refused(&format!("zfs {verb} tank/{ancestor}/y"), &format!("cannot create 'tank/{ancestor}/y'"));
+        assert_eq!(rig.get(&format!("tank/{ancestor}"), "mounted"), "yes");
+        assert!(rig.is_mounted(&format!("mnt/{ancestor}")));
+    }
+    rig.ok("zfs create -p tank/x/y");
+    assert!(rig.is_mounted("mnt/x/y"));
+    rig.finish("tank", &["a.img"]);
+}

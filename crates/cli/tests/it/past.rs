@@ -111,6 +111,32 @@ fn what_was_deleted_is_listed_and_comes_back() {
     assert_eq!(sum(&rig.path("a.img")), before, "the image was written");
 }
 
+/// A user's link was brought back where an older directory had been, and what was in that went through the link: root wrote into `/etc`.
+#[test]
+fn what_was_deleted_does_not_come_back_through_a_link() {
+    let Some(rig) = Rig::with_tank("a.img", 256 * MIB, "-O mountpoint=@mnt") else { return };
+    fs::create_dir(rig.path("elsewhere")).unwrap();
+    fs::write(rig.path("elsewhere/file"), "precious").unwrap();
+    fs::create_dir(rig.path("mnt/d")).unwrap();
+    for name in ["file", "other"] {
+        fs::write(rig.path("mnt/d").join(name), "a user's").unwrap();
+    }
+    rig.ok("zpool sync tank");
+    rig.ok("zfs snapshot tank@directory");
+    fs::remove_dir_all(rig.path("mnt/d")).unwrap();
+    symlink(rig.path("elsewhere"), rig.path("mnt/d")).unwrap();
+    rig.ok("zpool sync tank");
+    rig.ok("zfs snapshot tank@link");
+    fs::remove_file(rig.path("mnt/d")).unwrap();
+    rig.ok("zpool sync tank");
+    let said = rig.run("fs undelete tank:/ @back");
+    let in_the_way = |name: &str| said.err.contains(&format!("/d/{name}: '{}' is in the way", rig.text("back/d")));
+    assert!(said.code == 1 && in_the_way("file") && in_the_way("other"), "{said:?}");
+    assert_eq!(fs::read_link(rig.path("back/d")).unwrap(), rig.path("elsewhere"));
+    assert_eq!(fs::read(rig.path("elsewhere/file")).unwrap(), b"precious");
+    assert!(!rig.path("elsewhere/other").exists());
+}
+
 /// A directory came from its snapshot, and a file from the snapshot of an older version: what was written after that was left out, and nobody was told.
 #[test]
 fn what_was_deleted_comes_back_as_it_was_last() {

@@ -361,3 +361,21 @@ fn a_mount_does_not_hide_the_daemon() {
         assert_eq!(mounted.out, "yes\n");
     }
 }
+
+/// What lay over a file system that was in use was gone, and stayed so, when that could not be unmounted.
+#[test]
+fn what_lies_over_a_busy_file_system_stays() {
+    let Some(rig) = Rig::with_tank("a.img", 64 << 20, "-O mountpoint=none") else { return };
+    rig.ok("zfs create -o mountpoint=@x tank/a");
+    fs::write(rig.path("x/file"), "below").unwrap();
+    let open = fs::File::open(rig.path("x/file")).unwrap();
+    rig.ok("zfs create -o mountpoint=@x tank/b");
+    let mounted = rig.ok("zfs mount");
+    assert!(mounted.contains("tank/a") && mounted.contains("tank/b") && !rig.path("x/file").exists(), "{mounted}");
+    rig.refused("zfs unmount tank/a", "busy");
+    assert_eq!(rig.ok("zfs mount"), mounted);
+    rig.ok("zfs unmount @x");
+    assert_eq!(fs::read(rig.path("x/file")).unwrap(), b"below");
+    drop(open);
+    rig.finish("tank", &["a.img"]);
+}

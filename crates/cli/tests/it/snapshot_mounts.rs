@@ -98,6 +98,25 @@ fn a_snapshot_is_a_file_system_of_its_own() {
     rig.zdb(&["a.img"]);
 }
 
+/// A snapshot that was mounted by hand was unmounted although it was not destroyed then: because of a hold on another one, or because it was only marked.
+#[test]
+fn what_is_to_destroy_snapshots_unmounts_none() {
+    let Some(rig) = Rig::with_tank("a.img", 64 << 20, "-O mountpoint=@mnt") else { return };
+    rig.ok("zfs create tank/a");
+    fs::write(rig.path("mnt/a/file"), "before").unwrap();
+    rig.ok("zfs snapshot tank/a@one");
+    rig.ok("zfs snapshot tank/a@two");
+    rig.ok("zfs hold keep tank/a@two");
+    fs::create_dir(rig.path("snap")).unwrap();
+    rig.ok("mount tank/a@one @snap");
+    for words in ["tank/a@one,two", "tank/a@one", "-d tank/a@one"] {
+        rig.refused(&format!("zfs destroy {words}"), "cannot destroy snapshot tank/a@one: dataset is busy");
+        assert_eq!(fs::read_to_string(rig.path("snap/file")).unwrap(), "before");
+    }
+    assert_eq!(rig.ok("zfs list -H -o name -t snapshot"), "tank/a@one\ntank/a@two\n");
+    rig.finish("tank", &["a.img"]);
+}
+
 /// Two places of one file system are one to programs: what is written, made, renamed or given other attributes in one is at once so in the other.
 #[test]
 fn two_places_of_a_file_system_agree() {

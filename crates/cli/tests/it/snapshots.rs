@@ -141,3 +141,17 @@ fn what_was_written_since_a_bookmark_is_what_was_written_since_its_snapshot() {
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);
 }
+
+/// The first snapshot that was held ended it, and all datasets that follow it stayed.
+#[test]
+fn a_tree_is_destroyed_past_what_is_held() {
+    let Some(rig) = pool() else { return };
+    rig.ok("zfs create tank/a/c");
+    rig.ok("zfs snapshot -r tank/a@s");
+    rig.ok("zfs hold keep tank/a/b@s");
+    let said = rig.run("zfs destroy -r tank/a");
+    assert!(said.code == 1 && said.err.contains("cannot destroy snapshot tank/a/b@s: it's being held"), "{said:?}");
+    assert_eq!(rig.ok("zfs list -H -o name -r tank/a"), "tank/a\ntank/a/b\n");
+    assert_eq!(rig.ok("zfs list -H -o name -t snapshot -r tank/a/b"), "tank/a/b@s\n");
+    rig.finish("tank", &["a.img"]);
+}

@@ -51,7 +51,7 @@ fn find(session: &mut Session<'_>, flags: &Flags, when: &OsString, file: &OsStri
 }
 
 /// Copies a file, or a directory with all below it, with owners, modes, times and attributes. What could not be copied is said.
-pub(super) fn copy_to(pool: &PastPool, name: &str, place: &FilePlace, target: PathBuf) -> Result<Vec<String>> {
+fn copy_to(pool: &PastPool, name: &str, place: &FilePlace, target: PathBuf) -> Result<Vec<String>> {
     let mut from = PoolTree::new((*pool).clone(), name)?;
     let mut to = HostTree::new(target);
     // Into a directory that is there goes what has a name, under its name.

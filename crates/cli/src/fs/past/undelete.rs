@@ -1,18 +1,19 @@
 //! `tarn fs undelete`: lists what was deleted and can still be had, or copies it out.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use tarnfs::past::{self, Deleted, Holder, Moment, Past, PastPool};
 use tarnfs::FileKind;
 
-use super::at::{copy_to, target_name};
+use super::at::target_name;
 use super::place::{FilePlace, directory_place};
 use super::{Flags, failed, holders_json, moment_of, open, parse, say_behind, shown_holders, shown_time};
+use crate::fs::copy::copy_out;
+use crate::fs::host::HostTree;
 use crate::fs::pool::PoolTree;
-use crate::fs::tree::{Result, Tree, shown};
+use crate::fs::tree::{Kind, Result, Tree, ancestors, components, join, shown};
 use crate::session::{Outcome, Session, complain, say};
 use crate::text::{json, names, units};
 
@@ -89,15 +90,19 @@ fn copy(session: &mut Session<'_>, past: &Past, place: &FilePlace, deleted: &[De
     let above = if is_gone { place.path.iter().rposition(|byte| *byte == b'/').unwrap_or(0) } else { place.path.len() };
     // A directory brings what was below it when it was there last. What was gone by then is brought for itself.
     let mut directories: HashSet<&[u8]> = HashSet::new();
+    let mut host = HostTree::new(target.to_owned());
     for deleted in deleted {
         let inner = within(&deleted.path);
-        let names = inner.get(above..).unwrap_or(inner).split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        let to = names.fold(target.to_owned(), |to, name| to.join(OsStr::from_bytes(name)));
-        let mut slashes = inner.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        if slashes.any(|(slash, _)| directories.contains(&inner[..slash])) && to.symlink_metadata().is_ok() {
+        let to = components(inner.get(above..).unwrap_or(inner)).fold(Vec::new(), |to, name| join(&to, name));
+        // A link that was deleted may have had the name of an older directory: both cannot be there, and what was in that one does not go where the link leads.
+        if let Some(other) = ancestors(&to).find(|above| host.entry(above).is_ok_and(|entry| entry.kind != Kind::Directory)) {
+            failures.push(format!("{}: '{}' is in the way", shown(&deleted.path), host.shown(other)));
             continue;
         }
-        match bring(past, place, deleted, to) {
+        if ancestors(inner).any(|directory| directories.contains(directory)) && host.entry(&to).is_ok() {
+            continue;
+        }
+        match bring(past, place, deleted, &mut host, &to) {
             Ok(mut words) => {
                 failures.append(&mut words);
                 if deleted.stat.kind() == FileKind::Directory {
@@ -122,7 +127,7 @@ fn within(path: &[u8]) -> &[u8] {
 
 /// Copies one thing from what has its newest version: a file rather from a snapshot, which keeps all of it; a directory from the newest, in which what is
 /// below it is as it was last.
-fn bring(past: &Past, place: &FilePlace, deleted: &Deleted, to: PathBuf) -> Result<Vec<String>> {
+fn bring(past: &Past, place: &FilePlace, deleted: &Deleted, host: &mut HostTree, to: &[u8]) -> Result<Vec<String>> {
     let mut holders: Vec<&Holder> = deleted.holders.iter().collect();
     if deleted.stat.kind() != FileKind::Directory {
         holders.sort_by_key(|holder| matches!(holder, Holder::Group(_)));
@@ -136,7 +141,11 @@ fn bring(past: &Past, place: &FilePlace, deleted: &Deleted, to: PathBuf) -> Resu
             Holder::Now => Moment::Now,
         };
         match open_with(past, &file, &moment) {
-            Ok((pool, name)) => return bring_from(&pool, &name, &file, to),
+            Ok((pool, name)) => {
+                host.make_ancestors(to)?;
+                let mut from = PoolTree::new((*pool).clone(), &name)?;
+                return Ok(copy_out(&mut from, &file.path, host, to));
+            }
             Err(words) => refused = words,
         }
     }
@@ -149,16 +158,4 @@ fn open_with(past: &Past, file: &FilePlace, moment: &Moment) -> Result<(PastPool
     let mut tree = PoolTree::new((*pool).clone(), &name)?;
     tree.entry(&file.path)?;
     Ok((pool, name))
-}
-
-fn bring_from(pool: &PastPool, name: &str, file: &FilePlace, to: PathBuf) -> Result<Vec<String>> {
-    let above = to.parent().map(Path::to_owned);
-    if let Some(above) = &above {
-        std::fs::create_dir_all(above).map_err(|error| format!("{}: {error}", target_name(above)))?;
-    }
-    match above {
-        // It is copied into the one that is there.
-        Some(above) if to.is_dir() => copy_to(pool, name, file, above),
-        _ => copy_to(pool, name, file, to),
-    }
 }

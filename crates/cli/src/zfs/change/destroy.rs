@@ -196,7 +196,14 @@ pub(super) fn destroy_all(session: &mut Session<'_>, flags: &Flags, all: &[Datas
             batch.push(entry.name.clone());
             continue;
         }
-        destroy_batch(session, flags, &mut batch)?;
+        if let Err(stop) = destroy_batch(session, flags, &mut batch) {
+            if !flags.recurse {
+                return Err(stop);
+            }
+            // It has them still. What follows may go, as after a dataset that stays.
+            code = 1;
+            continue;
+        }
         let request = DatasetDestroy { names: vec![entry.name.clone()], defer: false, force: flags.force };
         if let Err(failure) = session.perform(Request::DatasetDestroy(request)) {
             let stop = session.failed(format_args!("cannot destroy '{}'", entry.name), &failure);

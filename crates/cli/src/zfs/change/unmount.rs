@@ -95,7 +95,8 @@ fn unmount_named(session: &mut Session<'_>, name: &str, at: Option<&str>, flags:
 fn unmount_path(session: &mut Session<'_>, path: &str, flags: Flags) -> Outcome {
     let mounts = session.mounts().map_err(|failure| session.failed(format_args!("cannot unmount '{path}'"), &failure))?;
     let trimmed = if path.len() > 1 { path.trim_end_matches('/') } else { path };
-    if let Some(mount) = mounts.iter().find(|mount| mount.mountpoint == trimmed) {
+    // Of several in one place the last one is seen, and meant.
+    if let Some(mount) = mounts.iter().rev().find(|mount| mount.mountpoint == trimmed) {
         return unmount_named(session, &mount.dataset, Some(&mount.mountpoint), flags);
     }
     // Another way to the same directory: through a symbolic link, or with a slash that the property has.

@@ -76,6 +76,10 @@ impl Progress {
             let percent = if self.size >= 100 { (bytes / (self.size / 100)).min(100) } else { 100 };
             set_title(&format!("sending {} ({percent}%: {}/{})", self.snapshot, nice_number(bytes), nice_number(self.size)));
         }
+        if !self.progress && !self.title {
+            // `-P` alone is for the estimate.
+            return;
+        }
         let time = Timestamp::now().to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string();
         let snapshot = &self.snapshot;
         let blocks = progress.bytes.div_ceil(128 << 10);
@@ -92,4 +96,22 @@ impl Progress {
 /// What `ps` shows of us, as far as the kernel lets a program say it.
 fn set_title(words: &str) {
     let _ = std::fs::write("/proc/self/comm", words);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A script that reads the size from the last line of `-P` got the time of a stream that took longer than a second.
+    #[test]
+    fn progress_is_told_where_it_was_asked_for() {
+        let said = |progress: bool| {
+            let flags = Flags { parsable: true, verbosity: 1, progress, ..Flags::default() };
+            let mut err = Vec::new();
+            Progress::new(&flags, "tank/a@b", 1000, TimeZone::UTC).say(&mut err, StreamProgress { bytes: 5 });
+            String::from_utf8(err).unwrap()
+        };
+        assert_eq!(said(false), "");
+        assert!(said(true).ends_with("\t5\ttank/a@b\n"));
+    }
 }

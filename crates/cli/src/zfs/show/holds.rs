@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use tarnfs::control::{DatasetKinds, Hold, Request, SnapshotHolds, Wanted};
 
-use crate::session::{Outcome, Session, complain, say};
+use crate::session::{Outcome, Session, Stop, complain, say};
 use crate::text::getopt::Options;
 use crate::zfs::datasets::{self, Query};
 
@@ -24,14 +24,24 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
         return Err(session.misuse("missing snapshot argument"));
     }
     let mut rows = Vec::new();
-    let mut code = 0;
+    let (mut code, mut is_any) = (0, false);
     for operand in &operands {
         let Some((head, snapshot)) = operand.split_once('@') else {
             complain!(session, "'{operand}' is not a snapshot");
             code = 1;
             continue;
         };
-        for name in names(session, head, snapshot, recurse)? {
+        let found = match recurse {
+            true => names(session, head, snapshot, true),
+            false => datasets::open(session, operand, SNAPSHOT, &[]).map(|snapshot| vec![snapshot.name]),
+        };
+        // What is wrong with one operand does not hide the holds of the others.
+        let Ok(found) = found else {
+            code = 1;
+            continue;
+        };
+        is_any |= !found.is_empty();
+        for name in found {
             let holds = session.holds(Request::SnapshotHolds(SnapshotHolds { name: name.clone() }));
             match holds {
                 Ok(holds) => rows.extend(holds.into_iter().map(|hold| row(session, &name, &hold, exact))),
@@ -43,17 +53,23 @@ pub(in crate::zfs) fn run(session: &mut Session<'_>, words: &[String]) -> Outcom
         }
     }
     print(session, &rows, scripted);
+    if !is_any {
+        complain!(session, "no datasets available");
+    }
     Ok(code)
 }
 
 /// The snapshots of that name of a dataset, and of those below it.
-pub(in crate::zfs) fn names(session: &mut Session<'_>, head: &str, snapshot: &str, recurse: bool) -> Result<Vec<String>, crate::session::Stop> {
+pub(in crate::zfs) fn names(session: &mut Session<'_>, head: &str, snapshot: &str, recurse: bool) -> Result<Vec<String>, Stop> {
     if !recurse {
         return Ok(vec![format!("{head}@{snapshot}")]);
     }
     let mut query = Query::new(SNAPSHOT, Wanted::Only(Vec::new()));
     query.recurse = true;
-    let (entries, _) = datasets::gather(session, &[head.to_owned()], &query)?;
+    let (entries, code) = datasets::gather(session, &[head.to_owned()], &query)?;
+    if code != 0 {
+        return Err(Stop::Code(code));
+    }
     let ending = format!("@{snapshot}");
     Ok(entries.into_iter().map(|entry| entry.name).filter(|name| name.ends_with(&ending)).collect())
 }

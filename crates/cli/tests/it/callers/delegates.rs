@@ -149,6 +149,11 @@ fn what_is_mounted_is_roots() {
     shared.may_not(OWNER, "zfs set mountpoint=/etc tank/home/a", &format!("cannot unmount '{place}': permission denied"));
     shared.may_not(OWNER, "zfs set canmount=off tank/home/a", &format!("cannot unmount '{place}': permission denied"));
     assert!(rig.is_mounted("mnt"));
+    rig.ok("zfs snapshot tank/home/a@s");
+    fs::create_dir(rig.path("snap")).unwrap();
+    rig.ok("mount tank/home/a@s @snap");
+    shared.may_not(OWNER, "zfs destroy tank/home/a@s", "cannot destroy snapshot tank/home/a@s: dataset is busy");
+    assert!(rig.is_mounted("snap"));
     shared.may(OWNER, "zfs set -u mountpoint=/somewhere tank/home/a");
     rig.ok("zpool export tank");
     rig.zdb(&["a.img"]);

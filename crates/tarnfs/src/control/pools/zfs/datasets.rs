@@ -17,7 +17,9 @@ impl Pools {
     pub(in crate::control::pools) fn create_dataset(&mut self, create: &DatasetCreate) -> Result<(), Failure> {
         names::check_dataset(&create.name)?;
         let pool = self.pool_of(&create.name)?.pool.clone();
-        let made = if create.parents { self.create_ancestors(&create.name)? } else { Vec::new() };
+        if create.parents {
+            self.create_ancestors(&create.name)?;
+        }
         let features = &pool.engine().dsl.meta.features;
         let is_enabled = |feature| features.is_enabled(feature);
         let failed = |error: crate::Error| creation_failure(&error);
@@ -48,15 +50,11 @@ impl Pools {
                 return Err(failure);
             }
         }
-        // What was made on the way is mounted now: the command knows of the last one only.
-        for ancestor in made {
-            self.mount_if_due(&ancestor);
-        }
         Ok(())
     }
 
-    /// Makes the ancestors that are missing; returns their names.
-    pub(super) fn create_ancestors(&mut self, name: &str) -> Result<Vec<String>, Failure> {
+    /// Makes the ancestors that are missing, and mounts each at once: they stay whatever becomes of the dataset, and the command knows of that one only.
+    pub(super) fn create_ancestors(&mut self, name: &str) -> Result<(), Failure> {
         let pool = self.pool_of(name)?.pool.clone();
         let mut missing = Vec::new();
         let mut at = name;
@@ -71,8 +69,9 @@ impl Pools {
         missing.reverse();
         for ancestor in &missing {
             pool.create_file_system(ancestor, Vec::new()).map_err(|error| creation_failure(&error))?;
+            self.mount_if_due(ancestor);
         }
-        Ok(missing)
+        Ok(())
     }
 
     /// Space that is to be reserved from the first moment must be there.

@@ -238,7 +238,8 @@ impl Pools {
             }
             result = Ok(());
         }
-        if result.is_err() && places.len() > 1 {
+        if result.is_err() {
+            // Also what merely lay over it.
             let gone = self.taken_along(before, &|_| false);
             self.bring_back(&gone);
         }

@@ -57,9 +57,7 @@ impl Pools {
             return Ok(());
         }
         if rename.parents {
-            for ancestor in self.create_ancestors(&rename.to)? {
-                self.mount_if_due(&ancestor);
-            }
+            self.create_ancestors(&rename.to)?;
         }
         let mut mounted = Vec::new();
         for dataset in self.mounted_below(&rename.from) {

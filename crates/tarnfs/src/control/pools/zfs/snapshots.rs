@@ -46,11 +46,12 @@ impl Pools {
         if let Some(head) = destroy.names.iter().find(|name| !name.contains('@')) {
             return Err(Failure::with(FailureKind::BadType, format!("'{head}' is not a snapshot")));
         }
-        // What has a mount of its own goes first, as in OpenZFS. What is looked at below `.zfs` is let go of.
-        for name in &destroy.names {
-            if self.mounter.is_mounted(name) {
-                self.mounter.unmount(name, false)?;
-            }
+        // What has a mount of its own is in use, as in OpenZFS, also if it is only to be marked. What is looked at below `.zfs` is let go of.
+        let busy = |name: &&String| self.mounter.is_mounted(name);
+        let failure = || Failure::with(FailureKind::DatasetBusy, "dataset is busy");
+        let refusals: Vec<Refusal> = destroy.names.iter().filter(busy).map(|name| Refusal { name: name.clone(), failure: failure() }).collect();
+        if !refusals.is_empty() {
+            return Ok(Box::new(move || Ok(refusals)));
         }
         destroy.names.iter().for_each(|name| self.mounter.close_snapshot(name));
         Ok(Box::new(move || {

@@ -30,7 +30,9 @@ impl Pools {
         }
         let types = if volume { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
         let changes = checks::changes(&settings, types, false, &|feature| features.is_enabled(feature))?;
-        let made = if clone.parents { self.create_ancestors(&clone.name)? } else { Vec::new() };
+        if clone.parents {
+            self.create_ancestors(&clone.name)?;
+        }
         self.check_reservations(&clone.name, &changes)?;
         pool.clone_dataset(&clone.snapshot, &clone.name, changes).map_err(|error| clone_failure(&error))?;
         // Quotas of users, groups and projects are the file system's own, which there must be first.
@@ -39,9 +41,6 @@ impl Pools {
         {
             pool.destroy_file_system(&clone.name).map_err(|error| Failure::about_dataset(&error))?;
             return Err(failure);
-        }
-        for ancestor in made {
-            self.mount_if_due(&ancestor);
         }
         Ok(())
     }
