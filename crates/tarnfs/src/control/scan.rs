@@ -58,6 +58,42 @@ pub const DEVICE_DIRECTORIES: [&str; 9] = [
     "/dev",
 ];
 
+/// The path of a device without the directory of devices that it is in: `ata-X` of `/dev/disk/by-id/ata-X`.
+#[must_use]
+pub fn strip_directory(path: &str) -> &str {
+    let rest = DEVICE_DIRECTORIES.iter().find_map(|directory| path.strip_prefix(directory)?.strip_prefix('/'));
+    rest.unwrap_or(path)
+}
+
+/// `sda1` to `sda`, `nvme0n1p1` to `nvme0n1`, `ata-X-part1` to `ata-X`.
+#[must_use]
+pub fn strip_partition(name: &str) -> &str {
+    let ends_in_digits = |at: usize| name.len() > at && name[at..].bytes().all(|b| b.is_ascii_digit());
+    if let Some(at) = name.find("-part").filter(|at| *at > 0) {
+        return if ends_in_digits(at + 5) { &name[..at] } else { name };
+    }
+    if let Some(at) = name.rfind('p').filter(|at| *at > 1 && name.as_bytes()[at - 1].is_ascii_digit()) {
+        return if ends_in_digits(at + 1) { &name[..at] } else { name };
+    }
+    if ["hd", "sd", "vd", "xvd"].iter().any(|prefix| name.starts_with(prefix)) {
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        if letters.bytes().all(|b| b.is_ascii_lowercase()) {
+            return letters;
+        }
+    }
+    name
+}
+
+/// Is a device at `path` called `name`? By its path, by what is left of that below a directory of devices, or by its last part. Of a whole disk, of which the
+/// pool uses the first partition, the names of the disk count too: these are shown.
+#[must_use]
+pub fn is_device(path: &str, whole_disk: bool, name: &str) -> bool {
+    let short = strip_directory(path);
+    let disk = if whole_disk { strip_partition(short) } else { short };
+    let whole = &path[..path.len() - (short.len() - disk.len())];
+    short == name || disk == name || [path, whole].iter().any(|path| *path == name || path.rsplit('/').next() == Some(name))
+}
+
 /// The pools on the devices at `paths`, or in the usual places.
 pub(super) fn candidates(paths: &[PathBuf], destroyed: bool) -> Vec<Candidate> {
     let usual = || DEVICE_DIRECTORIES.iter().map(PathBuf::from).collect();
@@ -411,5 +447,32 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let wanted = PoolScan { paths: vec![directory.path().to_owned()], destroyed: false };
         assert_eq!(scan(&wanted, 0), []);
+    }
+    #[test]
+    fn partitions_are_stripped_as_linux_names_them() {
+        for (name, short) in [
+            ("sda1", "sda"), ("sda", "sda"), ("nvme0n1p1", "nvme0n1"), ("nvme0n1", "nvme0n1"), ("ata-X-part9", "ata-X"), ("ata-X-partx", "ata-X-partx"),
+            ("xvdb2", "xvdb"), ("loop0p1", "loop0"), ("mapper1", "mapper1"),
+        ] {
+            assert_eq!(strip_partition(name), short);
+        }
+        assert_eq!(strip_directory("/dev/disk/by-id/ata-X"), "ata-X");
+        assert_eq!(strip_directory("/dev/sda"), "sda");
+        assert_eq!(strip_directory("/img/d0"), "/img/d0");
+    }
+
+    /// `zpool status` shows the name of a whole disk, of which the pool has a partition; no verb knew it.
+    #[test]
+    fn a_whole_disk_is_called_by_its_name_too() {
+        let (disk, by_id) = ("/dev/sda1", "/dev/disk/by-id/ata-X-part1");
+        for (path, name) in [
+            (disk, "sda"), (disk, "/dev/sda"), (disk, "sda1"), (disk, "/dev/sda1"), (by_id, "ata-X"), (by_id, "/dev/disk/by-id/ata-X"), (by_id, "ata-X-part1"),
+            ("/dev/nvme0n1p1", "nvme0n1"), ("/dev/zvol/tank/v", "zvol/tank/v"), ("/img/sda1", "sda1"),
+        ] {
+            assert!(is_device(path, true, name), "{path} {name}");
+        }
+        for (path, whole_disk, name) in [(disk, false, "sda"), (disk, false, "/dev/sda"), (disk, true, "sd"), (disk, true, "/dev"), (by_id, true, "/dev/ata-X"), ("/img/sda1", true, "img/sda1")] {
+            assert!(!is_device(path, whole_disk, name), "{path} {name}");
+        }
     }
 }

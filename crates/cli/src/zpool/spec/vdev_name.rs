@@ -1,6 +1,6 @@
 //! What a vdev is called, and how wide a tree of them is.
 
-use tarnfs::control::scan::DEVICE_DIRECTORIES;
+use tarnfs::control::scan::{strip_directory, strip_partition};
 use tarnfs::control::{AllocationClass, PoolStatus, VdevKind, VdevStatus};
 
 /// How to call vdevs.
@@ -89,44 +89,3 @@ pub(in crate::zpool) fn class_word(class: AllocationClass) -> &'static str {
 /// The classes that are listed apart, in order, with their headings.
 pub(in crate::zpool) const CLASSES: [(AllocationClass, &str); 3] =
     [(AllocationClass::Dedup, "dedup"), (AllocationClass::Special, "special"), (AllocationClass::Log, "logs")];
-
-fn strip_directory(path: &str) -> &str {
-    let rest = DEVICE_DIRECTORIES.iter().find_map(|directory| path.strip_prefix(directory)?.strip_prefix('/'));
-    rest.unwrap_or(path)
-}
-
-/// `sda1` to `sda`, `nvme0n1p1` to `nvme0n1`, `ata-X-part1` to `ata-X`.
-fn strip_partition(name: &str) -> &str {
-    let ends_in_digits = |at: usize| name.len() > at && name[at..].bytes().all(|b| b.is_ascii_digit());
-    if let Some(at) = name.find("-part").filter(|at| *at > 0) {
-        return if ends_in_digits(at + 5) { &name[..at] } else { name };
-    }
-    if let Some(at) = name.rfind('p').filter(|at| *at > 1 && name.as_bytes()[at - 1].is_ascii_digit()) {
-        return if ends_in_digits(at + 1) { &name[..at] } else { name };
-    }
-    if ["hd", "sd", "vd", "xvd"].iter().any(|prefix| name.starts_with(prefix)) {
-        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        if letters.bytes().all(|b| b.is_ascii_lowercase()) {
-            return letters;
-        }
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn partitions_are_stripped_as_linux_names_them() {
-        for (name, short) in [
-            ("sda1", "sda"), ("sda", "sda"), ("nvme0n1p1", "nvme0n1"), ("nvme0n1", "nvme0n1"), ("ata-X-part9", "ata-X"), ("ata-X-partx", "ata-X-partx"),
-            ("xvdb2", "xvdb"), ("loop0p1", "loop0"), ("mapper1", "mapper1"),
-        ] {
-            assert_eq!(strip_partition(name), short);
-        }
-        assert_eq!(strip_directory("/dev/disk/by-id/ata-X"), "ata-X");
-        assert_eq!(strip_directory("/dev/sda"), "sda");
-        assert_eq!(strip_directory("/img/d0"), "/img/d0");
-    }
-}
