@@ -83,7 +83,7 @@ pub(super) fn select<'a>(table: &'a Table, name: Option<&str>) -> Result<Vec<(&'
 /// What `zpool status` shows; damaged files are called by where they are mounted.
 pub(super) fn statuses(table: &Table, name: Option<&str>, mounts: &[Mount]) -> Result<Vec<PoolStatus>, Failure> {
     let with_errors = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
-        let mut status = status(table, name, imported)?;
+        let mut status = status(table, name, imported);
         if status.error_count.is_some_and(|count| count != 0) {
             status.errors = error_log::names(&imported.pool, mounts).map_err(|error| Failure::about_pool(&error))?;
         }
@@ -93,13 +93,13 @@ pub(super) fn statuses(table: &Table, name: Option<&str>, mounts: &[Mount]) -> R
 }
 
 /// What is known of one pool; of its spares, which other pool uses them, too.
-pub(super) fn status(table: &Table, name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
-    let mut status = inspect::status(name, imported)?;
+pub(super) fn status(table: &Table, name: &str, imported: &Imported) -> PoolStatus {
+    let mut status = inspect::status(name, imported);
     for spare in status.spares.iter_mut().filter(|spare| spare.aux != VdevAux::Spared) {
         let is_user = |(other, imported): &(&String, &Arc<Imported>)| *other != name && imported.pool.engine().vdevs.find_leaf(spare.guid).is_some();
         if let Some((user, _)) = table.iter().find(is_user) {
             (spare.state, spare.aux, spare.used_by) = (VdevState::Healthy, VdevAux::Spared, Some(user.clone()));
         }
     }
-    Ok(status)
+    status
 }

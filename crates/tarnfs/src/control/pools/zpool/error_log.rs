@@ -31,36 +31,33 @@ const DEPTH_MAX: usize = 4096;
 /// Object, level, number in the level, birth.
 type Block = [u64; 4];
 
-/// The logs there are.
-fn logs(dsl: &Dsl) -> Result<Vec<u64>> {
-    let mut found = Vec::new();
-    for log in LOGS {
-        found.extend(dsl.meta.mos.zap_u64(key::DIRECTORY, log)?.filter(|object| *object != 0));
-    }
-    Ok(found)
+/// The object of a log; `None`: there is none.
+fn object_of(dsl: &Dsl, log: &str) -> Result<Option<u64>> {
+    Ok(dsl.meta.mos.zap_u64(key::DIRECTORY, log)?.filter(|object| *object != 0))
 }
 
 fn is_by_head(dsl: &Dsl) -> bool {
     dsl.meta.features.is_active(Feature::HeadErrlog)
 }
 
-/// How many damaged blocks they name.
-pub(in crate::control::pools) fn count(pool: &Pool) -> Result<u64> {
+/// How many damaged blocks they name. A log that cannot be read is one itself.
+pub(in crate::control::pools) fn count(pool: &Pool) -> u64 {
     let dsl = &pool.engine().dsl;
-    let mut count = 0;
-    for log in logs(dsl)? {
-        if is_by_head(dsl) {
-            for (_, blocks) in dsl.meta.mos.zap_entries(log)? {
-                count += dsl.meta.mos.zap_count(blocks.first())?;
-            }
-        } else {
-            count += dsl.meta.mos.zap_count(log)?;
-        }
+    let logged = LOGS.iter().map(|log| count_in(dsl, log).unwrap_or(1)).fold(0, u64::saturating_add);
+    let is_counted = |dataset, block| is_logged(dsl, dataset, block).unwrap_or(false);
+    let is_new = |(dataset, block): &(u64, Block)| !is_counted(*dataset, *block) && !holders(dsl, *dataset, *block).is_empty();
+    logged.saturating_add(found_since(pool).filter(is_new).count() as u64)
+}
+
+fn count_in(dsl: &Dsl, log: &str) -> Result<u64> {
+    let Some(log) = object_of(dsl, log)? else { return Ok(0) };
+    let mos = &dsl.meta.mos;
+    if !is_by_head(dsl) {
+        return mos.zap_count(log);
     }
-    for (dataset, block) in found_since(pool) {
-        if !holders(dsl, dataset, block).is_empty() && !is_logged(dsl, dataset, block)? {
-            count += 1;
-        }
+    let mut count = 0u64;
+    for (_, blocks) in mos.zap_entries(log)? {
+        count = count.saturating_add(mos.zap_count(blocks.first())?);
     }
     Ok(count)
 }
@@ -76,7 +73,8 @@ fn dataset_and_block((at, birth): (Bookmark, u64)) -> (u64, Block) {
 
 /// One of the logs on disk names the block too.
 fn is_logged(dsl: &Dsl, dataset: u64, [object, level, block, birth]: Block) -> Result<bool> {
-    for log in logs(dsl)? {
+    for log in LOGS {
+        let Some(log) = object_of(dsl, log)? else { continue };
         let there = if is_by_head(dsl) {
             let blocks = dsl.meta.mos.zap_u64(log, &format!("{dataset:x}"))?;
             blocks.map(|blocks| dsl.meta.mos.zap_contains(blocks, &format!("{object:x}:{level:x}:{block:x}:{birth:x}"))).transpose()?
