@@ -82,7 +82,7 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
     }
     let mut first = true;
     loop {
-        let (statuses, code) = pools::statuses(session, &operands);
+        let (statuses, code) = if flags.verbose { pools::statuses_with_names(session, &operands) } else { pools::statuses(session, &operands) };
         let shown = statuses.iter().filter(|status| !(flags.explain && reason::of_pool(status).is_healthy()));
         if flags.json {
             if code == 0 {

@@ -1,6 +1,6 @@
 //! Finding the pools that a command is about, and repeating it at intervals.
 
-use tarnfs::control::{Failure, FailureKind, PoolEntry, PoolSelect, PoolStatus, Request, Wanted};
+use tarnfs::control::{DAMAGED_FILES, Failure, FailureKind, PoolEntry, PoolSelect, PoolStatus, Request, Wanted};
 
 use crate::session::{Session, Stop};
 use crate::text::getopt::Options;
@@ -76,7 +76,16 @@ pub(in crate::zpool) fn entries(session: &mut Session<'_>, operands: &[String], 
 
 /// The health of the pools named, or of all.
 pub(in crate::zpool) fn statuses(session: &mut Session<'_>, operands: &[String]) -> (Vec<PoolStatus>, u8) {
-    let ask = |session: &mut Session<'_>, name| session.status(Request::PoolStatus(PoolSelect { name, properties: Wanted::Only(Vec::new()) }));
+    statuses_with(session, operands, &Wanted::Only(Vec::new()))
+}
+
+/// As [`statuses`], with the names of damaged files.
+pub(in crate::zpool) fn statuses_with_names(session: &mut Session<'_>, operands: &[String]) -> (Vec<PoolStatus>, u8) {
+    statuses_with(session, operands, &Wanted::Only(vec![DAMAGED_FILES.to_owned()]))
+}
+
+fn statuses_with(session: &mut Session<'_>, operands: &[String], properties: &Wanted) -> (Vec<PoolStatus>, u8) {
+    let ask = |session: &mut Session<'_>, name| session.status(Request::PoolStatus(PoolSelect { name, properties: properties.clone() }));
     gather(session, operands, ask, |pool| pool.name.clone())
 }
 

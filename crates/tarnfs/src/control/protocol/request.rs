@@ -357,6 +357,9 @@ pub struct PoolExport {
     pub hard_force: bool,
 }
 
+/// What a [`PoolSelect`] of a status has among its properties if the names of damaged files are wanted: to find them takes long.
+pub const DAMAGED_FILES: &str = "damaged files";
+
 /// Which pools, and which of their properties.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSelect {

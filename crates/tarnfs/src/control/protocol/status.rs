@@ -489,7 +489,7 @@ pub struct PoolStatus {
     pub dedup: Option<DedupStatus>,
     /// Known data errors; `None` when they cannot be counted.
     pub error_count: Option<u64>,
-    /// Names of what is damaged (`tank/home:/a/b`, `<metadata>:<0x3d>`), at most some hundred.
+    /// Names of what is damaged (`tank/home:/a/b`, `<metadata>:<0x3d>`), if they were asked for.
     #[serde(default)]
     pub errors: Vec<String>,
     /// Supported features that are off although the `compatibility` property allows them.

@@ -27,3 +27,47 @@ fn one_damaged_pool_hides_no_other() {
     rig.export("bad");
     rig.export("good");
 }
+
+/// Of more than a thousand damaged objects the rest was left out, and nothing said so; and each command had them looked for, though it showed no names.
+#[test]
+fn all_that_is_damaged_is_named_if_that_is_asked_for() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    let engine = rig.pools.find("tank").unwrap().pool.engine().clone();
+    let lost = (0..1500).map(|object| (engine::zio::Bookmark { objset: 0, object: 1000 + object, level: 0, block: 7 }, 4));
+    engine.context.io.lost.put_back(lost.collect(), std::collections::BTreeSet::new());
+    engine.sync_all().unwrap();
+    let found = status(&mut rig, Some("tank"), Wanted::Only(Vec::new())).remove(0);
+    assert_eq!((found.error_count, found.errors.len()), (Some(1500), 0));
+    let found = status(&mut rig, Some("tank"), Wanted::Only(vec![DAMAGED_FILES.into()])).remove(0);
+    assert_eq!((found.error_count, found.errors.len()), (Some(1500), 1500));
+    assert_eq!(found.errors[1499], format!("<metadata>:<{:#x}>", 1000 + 1499));
+    drop(engine);
+    rig.export("tank");
+}
+
+/// Files are found in a directory that is read once for all of them.
+#[test]
+fn damaged_files_are_called_by_their_paths() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    rig.make("tank/a", Vec::new()).unwrap();
+    let (credentials, files) = (crate::Credentials::root(), rig.pools.pool("tank").unwrap().file_system("tank/a").unwrap());
+    let directory = files.mkdir(files.root(), b"d", 0o755, &credentials).unwrap().inode;
+    let make = |place: u64, name: &[u8]| files.create(place, name, 0o100_644, 0, &credentials).unwrap().inode;
+    let made = [make(files.root(), b"top"), make(directory, b"one"), make(directory, b"two")];
+    let engine = rig.pools.find("tank").unwrap().pool.engine().clone();
+    engine.sync_all().unwrap();
+    let dataset = engine.dsl.open_dataset("tank/a").unwrap().object;
+    // Neither is the birth known, nor is anything asked of the block.
+    let lost = made.iter().chain([&directory]).map(|object| (engine::zio::Bookmark { objset: dataset, object: *object, level: 0, block: 0 }, 0));
+    engine.context.io.lost.put_back(lost.collect(), std::collections::BTreeSet::new());
+    engine.sync_all().unwrap();
+    let mut found = status(&mut rig, Some("tank"), Wanted::Only(vec![DAMAGED_FILES.into()])).remove(0).errors;
+    found.sort();
+    assert_eq!(found, ["tank/a:/d", "tank/a:/d/one", "tank/a:/d/two", "tank/a:/top"]);
+    drop((files, engine));
+    rig.export("tank");
+}
