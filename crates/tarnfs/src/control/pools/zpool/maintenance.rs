@@ -14,8 +14,6 @@ use crate::control::{
     HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
 };
 
-/// Records of a reply, at most: what is older is left out, so that a reply stays small enough to send.
-const RECORDS_MAX: usize = 100_000;
 /// The longest command that is recorded.
 const COMMAND_BYTES_MAX: usize = 8 << 10;
 const OLD_EVENT: &str = "history internal event";
@@ -28,8 +26,7 @@ pub(in crate::control::pools) fn histories(table: &Table, select: &PoolSelect) -
         let dsl = &imported.pool.engine().dsl;
         // The command before this one is in it. Of a pool that waits for a device, what is on disk is shown.
         let _ = dsl.wait_for_tasks();
-        let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
-        records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
+        let records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
         Ok(PoolHistory { name: name.clone(), records: records.iter().map(HistoryRecord::of).collect() })
     });
     histories.collect()
