@@ -167,11 +167,15 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
     found
 }
 
-/// The log devices of a pool that are not there.
+/// The log devices of a pool that are not there. Those that were taken out of use are not missed: nothing was written to them since.
 #[must_use]
 pub fn missing_logs(found: &FoundPool) -> Vec<&VdevStatus> {
     let tops = found.status.root.children.iter();
-    tops.filter(|top| top.class == AllocationClass::Log && top.kind != VdevKind::Hole && top.state < VdevState::Degraded).collect()
+    tops.filter(|top| top.class == AllocationClass::Log && top.kind != VdevKind::Hole && is_missed(top)).collect()
+}
+
+fn is_missed(vdev: &VdevStatus) -> bool {
+    vdev.state == VdevState::CantOpen && (vdev.children.is_empty() || vdev.children.iter().any(is_missed))
 }
 
 /// What was found out about a pool.
@@ -440,6 +444,21 @@ mod tests {
         assert_eq!(status.children[0].kind, VdevKind::Raidz { parity: 1 });
         assert_eq!(status.aux, VdevAux::NoReplicas);
         assert_eq!(status.children[0].children[0].path.as_deref(), Some("/img/0"));
+    }
+
+    /// A pool whose log device was taken offline was not imported without `-m`.
+    #[test]
+    fn a_log_that_is_offline_is_not_missing() {
+        use VdevState::{CantOpen, Faulted, Healthy, Offline};
+        for (states, expected) in [
+            ([Offline, Offline], false), ([Offline, Faulted], false), ([CantOpen, Offline], true), ([CantOpen, CantOpen], true), ([CantOpen, Healthy], false),
+        ] {
+            let status = tree_status(&tree(EngineKind::Mirror, 2), &|leaf| {
+                LeafStatus { state: states[leaf.id as usize], aux: VdevAux::None, stats: VdevStats::default(), path: None }
+            });
+            assert_eq!(is_missed(&status.children[0]), expected, "{states:?}");
+            assert_eq!(is_missed(&status.children[0].children[0]), states[0] == CantOpen);
+        }
     }
 
     #[test]

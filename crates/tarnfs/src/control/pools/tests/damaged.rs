@@ -28,6 +28,25 @@ fn one_damaged_pool_hides_no_other() {
     rig.export("good");
 }
 
+/// After `zpool offline` of its log device a pool was not imported any more without `-m`: a machine came up without it.
+#[test]
+fn a_pool_whose_log_is_offline_is_imported() {
+    let mut rig = Rig::new();
+    let (a, log) = (rig.image("a.img"), rig.image("log.img"));
+    rig.create("tank", &[&a], Vec::new()).unwrap();
+    let vdevs = vec![VdevSpec { kind: VdevKind::File, path: Some(log.clone()), class: AllocationClass::Log, children: Vec::new() }];
+    rig.pools.pool_add(PoolAdd { name: "tank".into(), vdevs, force: false, any_ashift: false, ashift: None }).unwrap();
+    let verb = DeviceVerb::Offline { device: log.display().to_string(), fault: false, temporary: false };
+    rig.pools.pool_device(PoolDevice { name: "tank".into(), verb }).unwrap();
+    rig.export("tank");
+    let guid = rig.found().remove(0).status.guid;
+    rig.import(guid, "tank", false, Vec::new()).unwrap();
+    let found = status(&mut rig, Some("tank"), Wanted::Only(Vec::new())).remove(0);
+    let logs: Vec<_> = found.root.children.iter().filter(|top| top.class == AllocationClass::Log).map(|top| top.state).collect();
+    assert_eq!(logs, [VdevState::Offline]);
+    rig.export("tank");
+}
+
 /// Of more than a thousand damaged objects the rest was left out, and nothing said so; and each command had them looked for, though it showed no names.
 #[test]
 fn all_that_is_damaged_is_named_if_that_is_asked_for() {
