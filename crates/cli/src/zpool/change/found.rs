@@ -34,7 +34,8 @@ fn status_words(reason: Reason, found: &FoundPool) -> Option<String> {
         Reason::BadLog => "An intent log record cannot be read.\n",
         Reason::Resilvering => "One or more devices were being resilvered.\n",
         Reason::WrongAshift => "One or more devices are configured to use a non-native block size.\n\t{i}Expect reduced performance.\n",
-        Reason::Removed | Reason::Rebuilt | Reason::FailingDevice | Reason::SuspendedWaiting | Reason::SuspendedContinuing => return Some(String::new()),
+        Reason::Removed | Reason::Rebuilt | Reason::FailingDevice | Reason::SuspendedWaiting | Reason::SuspendedContinuing
+        | Reason::SuspendedByMultihost | Reason::Ended => return Some(String::new()),
     };
     let mut text = words.to_owned();
     if matches!(reason, Reason::UnsupportedToRead | Reason::UnsupportedToWrite) {

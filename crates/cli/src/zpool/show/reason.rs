@@ -4,7 +4,7 @@
 //!
 //! A pool may suffer from several things; one is reported, by rank. The order of the questions below is that rank.
 
-use tarnfs::control::{FoundPool, PoolState, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{FoundPool, PoolState, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus, Suspension, VdevAux, VdevKind, VdevState, VdevStatus};
 
 /// The worst thing that is the matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(in crate::zpool) enum Reason {
     BadGuidSum,
     SuspendedWaiting,
     SuspendedContinuing,
+    SuspendedByMultihost,
+    Ended,
     BadLog,
     FaultedFatal,
     MissingFatal,
@@ -90,7 +92,7 @@ fn of_root(status: &PoolStatus, found: Option<&FoundPool>) -> Option<Reason> {
         return Some(Reason::OtherHost);
     }
     if !cannot_open {
-        return status.suspended.map(|mode| if mode == 1 { Reason::SuspendedContinuing } else { Reason::SuspendedWaiting });
+        return status.suspended.map(of_suspension);
     }
     match aux {
         VdevAux::VersionNewer => return Some(Reason::VersionNewer),
@@ -99,10 +101,8 @@ fn of_root(status: &PoolStatus, found: Option<&FoundPool>) -> Option<Reason> {
         VdevAux::BadGuidSum => return Some(Reason::BadGuidSum),
         _ => {}
     }
-    match status.suspended {
-        Some(1) => return Some(Reason::SuspendedContinuing),
-        Some(_) => return Some(Reason::SuspendedWaiting),
-        None => {}
+    if let Some(suspension) = status.suspended {
+        return Some(of_suspension(suspension));
     }
     if aux == VdevAux::BadLog {
         Some(Reason::BadLog)
@@ -114,6 +114,15 @@ fn of_root(status: &PoolStatus, found: Option<&FoundPool>) -> Option<Reason> {
         Some(Reason::CorruptLabelFatal)
     } else {
         (aux == VdevAux::CorruptData).then_some(Reason::CorruptPool)
+    }
+}
+
+fn of_suspension(suspension: Suspension) -> Reason {
+    match suspension {
+        Suspension::Waiting => Reason::SuspendedWaiting,
+        Suspension::Continuing => Reason::SuspendedContinuing,
+        Suspension::Multihost => Reason::SuspendedByMultihost,
+        Suspension::Ended => Reason::Ended,
     }
 }
 
@@ -179,6 +188,7 @@ impl Reason {
             Reason::OtherHost | Reason::OtherHostActive => "ZFS-8000-EY",
             Reason::SuspendedWaiting => "ZFS-8000-HC",
             Reason::SuspendedContinuing => "ZFS-8000-JQ",
+            Reason::SuspendedByMultihost => "ZFS-8000-MM",
             Reason::BadLog => "ZFS-8000-K4",
             _ => return None,
         })
@@ -260,6 +270,14 @@ impl Reason {
                 "One or more devices are faulted in response to IO failures.\n",
                 "Make sure the affected devices are connected, then run 'zpool clear'.\n",
             ),
+            Reason::SuspendedByMultihost => (
+                "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the pool undetected.\n",
+                "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool.\n",
+            ),
+            Reason::Ended => (
+                "The pool was stopped by an error that 'zpool clear' does not mend.\n",
+                "End it with 'zpool export -F' and import it again.\n",
+            ),
             Reason::BadLog => (
                 "An intent log record could not be read.\n\tWaiting for administrator intervention to fix the faulted pool.\n",
                 "Either restore the affected device(s) and import the pool again,\n\tor ignore the intent log records with 'zpool import -m'.\n",
@@ -280,4 +298,19 @@ impl Reason {
 /// Where the page of a message is.
 pub(in crate::zpool) fn page(id: &str) -> String {
     format!("https://openzfs.github.io/openzfs-docs/msg/{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pool that another host may have was to be repaired with `zpool clear`, which refuses that.
+    #[test]
+    fn a_pool_that_stopped_for_good_is_not_to_be_cleared() {
+        for suspension in [Suspension::Multihost, Suspension::Ended] {
+            let (_, action) = of_suspension(suspension).words().unwrap();
+            assert!(action.contains("import") && !action.contains("zpool clear"), "{action}");
+        }
+        assert_eq!(of_suspension(Suspension::Multihost).message_id(), Some("ZFS-8000-MM"));
+    }
 }

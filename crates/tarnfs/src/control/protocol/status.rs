@@ -494,8 +494,21 @@ pub struct PoolStatus {
     pub errors: Vec<String>,
     /// Supported features that are off although the `compatibility` property allows them.
     pub features_disabled: bool,
-    /// Stopped after failed I/O; the `failmode` number.
-    pub suspended: Option<u64>,
+    /// Stopped, and how.
+    pub suspended: Option<Suspension>,
+}
+
+/// How a pool has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Suspension {
+    /// Requests wait for `zpool clear`.
+    Waiting,
+    /// Requests fail until `zpool clear`.
+    Continuing,
+    /// For good: no heartbeats could be written, and another host may have the pool.
+    Multihost,
+    /// For good.
+    Ended,
 }
 
 /// A feature that this program does not know.

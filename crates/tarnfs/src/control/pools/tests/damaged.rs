@@ -90,3 +90,18 @@ fn damaged_files_are_called_by_their_paths() {
     drop((files, engine));
     rig.export("tank");
 }
+
+/// Of a pool that was stopped as no heartbeats could be written, `zpool status` said nothing of another host.
+#[test]
+fn it_is_said_that_another_host_may_have_a_pool() {
+    for (message, expected) in [(engine::pool::NO_HEARTBEAT, Suspension::Multihost), ("a bug", Suspension::Ended)] {
+        let mut rig = Rig::new();
+        let image = rig.image("a.img");
+        rig.create("tank", &[&image], Vec::new()).unwrap();
+        let engine = rig.pools.find("tank").unwrap().pool.engine().clone();
+        engine.context.groups.fail(engine::error!(Suspended, "{message} for 20 s"));
+        assert_eq!(status(&mut rig, Some("tank"), Wanted::Only(Vec::new()))[0].suspended, Some(expected));
+        drop(engine);
+        let _ = rig.pools.pool_export(PoolExport { name: "tank".into(), force: true, hard_force: true });
+    }
+}

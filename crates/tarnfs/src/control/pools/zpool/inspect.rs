@@ -1,7 +1,7 @@
 //! The health of an imported pool.
 
 use engine::error::Result;
-use engine::pool::{RebuildProgress, Removal};
+use engine::pool::{NO_HEARTBEAT, RebuildProgress, Removal};
 use engine::pool::expansion::ExpansionProgress;
 use engine::pool::checkpoint::Checkpoint;
 use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_FINISHED};
@@ -14,7 +14,7 @@ use crate::Pool;
 use crate::control::pools::Imported;
 use crate::control::scan;
 use crate::control::{
-    CheckpointState, CheckpointStatus, ExpansionStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, ScanState, VdevStatus,
+    CheckpointState, CheckpointStatus, ExpansionStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, ScanState, Suspension, VdevStatus,
 };
 
 /// What `zpool status` shows. What cannot be read is left out: a damaged pool is shown, and got rid of, like any other.
@@ -39,8 +39,8 @@ pub(super) fn readable<T: Default>(pool: &Pool, what: &str, read: Result<T>) -> 
 fn status_of(name: &str, pool: &Pool) -> PoolStatus {
     let engine = pool.engine();
     let config = engine.config();
-    let waits = engine.vdevs.gate().failure().is_some();
-    let suspended = waits || engine.context.groups.failure().is_some();
+    let suspension = suspension(engine);
+    let suspended = suspension.is_some();
     let root = shown::pool_status(pool);
     PoolStatus {
         name: name.to_owned(),
@@ -62,7 +62,19 @@ fn status_of(name: &str, pool: &Pool) -> PoolStatus {
         error_count: if suspended { None } else { Some(error_log::count(pool)) },
         errors: Vec::new(),
         features_disabled: scan::lacks_features(config.compatibility.as_ref(), &|feature| engine.dsl.meta.features.is_enabled(feature)),
-        suspended: suspended.then_some(u64::from(engine.vdevs.gate().refusal().is_some())),
+        suspended: suspension,
+    }
+}
+
+/// How the pool has stopped, if it has. What stopped it for good comes first: `zpool clear` is of no use then.
+fn suspension(engine: &engine::pool::Pool) -> Option<Suspension> {
+    let gate = engine.vdevs.gate();
+    match engine.context.groups.failure() {
+        Some(failure) if failure.message().contains(NO_HEARTBEAT) => Some(Suspension::Multihost),
+        Some(_) => Some(Suspension::Ended),
+        None if gate.failure().is_none() => None,
+        None if gate.refusal().is_some() => Some(Suspension::Continuing),
+        None => Some(Suspension::Waiting),
     }
 }
 
