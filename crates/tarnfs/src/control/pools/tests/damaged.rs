@@ -105,3 +105,28 @@ fn it_is_said_that_another_host_may_have_a_pool() {
         let _ = rig.pools.pool_export(PoolExport { name: "tank".into(), force: true, hard_force: true });
     }
 }
+
+/// `zpool clear tank mirror-0`, and that of a cache device, said that there was no such device.
+#[test]
+fn errors_of_a_group_and_of_a_cache_are_cleared_by_its_name() {
+    let mut rig = Rig::new();
+    let [a, b, cache, spare] = ["a.img", "b.img", "cache.img", "spare.img"].map(|name| rig.image(name));
+    rig.create("tank", &[&a, &b], Vec::new()).unwrap();
+    for (path, class) in [(&cache, AllocationClass::Cache), (&spare, AllocationClass::Spare)] {
+        let vdevs = vec![VdevSpec { kind: VdevKind::File, path: Some(path.clone()), class, children: Vec::new() }];
+        rig.pools.pool_add(PoolAdd { name: "tank".into(), vdevs, force: false, any_ashift: false, ashift: None }).unwrap();
+    }
+    let engine = rig.pools.find("tank").unwrap().pool.engine().clone();
+    let errors = || engine.vdevs.leaves().iter().map(|leaf| leaf.stats.checksum_errors.load(std::sync::atomic::Ordering::Relaxed)).collect::<Vec<_>>();
+    engine.vdevs.leaves().iter().for_each(|leaf| leaf.note_checksum_error());
+    let clear = |rig: &mut Rig, device: &str| rig.pools.pool_clear(PoolClear { name: "tank".into(), device: Some(device.into()) });
+    clear(&mut rig, "b.img").unwrap();
+    assert_eq!(errors(), [1, 0]);
+    clear(&mut rig, "mirror-0").unwrap();
+    assert_eq!(errors(), [0, 0]);
+    clear(&mut rig, "cache.img").unwrap();
+    assert_eq!(clear(&mut rig, "spare.img").unwrap_err().message, "device is reserved as a hot spare");
+    assert_eq!(clear(&mut rig, "none").unwrap_err().message, "no such device in pool");
+    drop(engine);
+    rig.export("tank");
+}
