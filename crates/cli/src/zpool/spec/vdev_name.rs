@@ -3,8 +3,8 @@
 use tarnfs::control::scan::{strip_directory, strip_partition};
 use tarnfs::control::{AllocationClass, PoolStatus, VdevKind, VdevStatus};
 
-/// How to call vdevs.
-#[derive(Debug, Clone, Copy, Default)]
+/// How to call vdevs. The default is what the environment says, as for all that uses OpenZFS's library.
+#[derive(Debug, Clone, Copy)]
 pub(in crate::zpool) struct Naming {
     /// `-g`: by guid
     pub(in crate::zpool) guid: bool,
@@ -12,6 +12,20 @@ pub(in crate::zpool) struct Naming {
     pub(in crate::zpool) follow: bool,
     /// `-P`: by whole path
     pub(in crate::zpool) path: bool,
+}
+
+impl Default for Naming {
+    fn default() -> Naming {
+        let is_on = |name: &str| std::env::var(name).is_ok_and(|value| is_yes(&value));
+        Naming { guid: is_on("ZPOOL_VDEV_NAME_GUID"), follow: is_on("ZPOOL_VDEV_NAME_FOLLOW_LINKS"), path: is_on("ZPOOL_VDEV_NAME_PATH") }
+    }
+}
+
+/// `yes`, `on`, or a number that is not 0.
+fn is_yes(value: &str) -> bool {
+    let (digits, radix) = value.strip_prefix("0x").map_or((value, 10), |digits| (digits, 16));
+    let lower = value.to_ascii_lowercase();
+    lower.starts_with("yes") || lower.starts_with("on") || digits.chars().take_while(|digit| digit.is_digit(radix)).any(|digit| digit != '0')
 }
 
 impl Naming {
@@ -89,3 +103,16 @@ pub(in crate::zpool) fn class_word(class: AllocationClass) -> &'static str {
 /// The classes that are listed apart, in order, with their headings.
 pub(in crate::zpool) const CLASSES: [(AllocationClass, &str); 3] =
     [(AllocationClass::Dedup, "dedup"), (AllocationClass::Special, "special"), (AllocationClass::Log, "logs")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The variables of the environment were not heeded.
+    #[test]
+    fn a_variable_is_set_as_openzfs_reads_it() {
+        for (value, expected) in [("1", true), ("YES", true), ("on", true), ("0x10", true), ("2 ", true), ("0", false), ("no", false), ("", false), ("0x0", false), ("true", false)] {
+            assert_eq!(is_yes(value), expected, "{value}");
+        }
+    }
+}
