@@ -58,6 +58,6 @@ pub use protocol::stream::{
 };
 pub use size::parse_size;
 pub use protocol::status::{
-    CheckpointState, CheckpointStatus, DedupStatus, ErrorScrubStatus, ExpansionStatus, FoundPool, LeafWorkState, LeafWorkStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus, Suspension,
+    CheckpointState, CheckpointStatus, Compatibility, DedupStatus, ErrorScrubStatus, ExpansionStatus, FoundPool, LeafWorkState, LeafWorkStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus, Suspension,
     UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus,
 };

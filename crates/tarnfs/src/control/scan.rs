@@ -23,7 +23,7 @@ use ondisk::nvlist::NvString;
 use super::auxiliary::AuxiliaryStatus;
 use super::compatibility;
 use super::protocol::request::{AllocationClass, PoolScan, VdevKind};
-use super::protocol::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
+use super::protocol::status::{Compatibility, FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
 
 /// What is known of a leaf beyond its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,7 +152,7 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             dedup: None,
             error_count: None,
             errors: Vec::new(),
-            features_disabled: findings.features_disabled,
+            compatibility: findings.compatibility,
             suspended: None,
         },
         comment: config.comment.as_ref().map(|comment| comment.to_string_lossy().into_owned()),
@@ -183,13 +183,13 @@ struct Findings {
     root: VdevStatus,
     unsupported: Vec<UnsupportedFeature>,
     can_read_only: bool,
-    features_disabled: bool,
+    compatibility: Compatibility,
     auxiliary: AuxiliaryStatus,
 }
 
 impl Findings {
     fn new(root: VdevStatus) -> Findings {
-        Findings { root, unsupported: Vec::new(), can_read_only: false, features_disabled: false, auxiliary: AuxiliaryStatus::default() }
+        Findings { root, unsupported: Vec::new(), can_read_only: false, compatibility: Compatibility::Fits, auxiliary: AuxiliaryStatus::default() }
     }
 
     /// The pool cannot be opened because of this, unless something worse is known.
@@ -203,7 +203,7 @@ impl Findings {
         let root = tree_status(&examined.vdevs.config(), &|leaf| found_leaf(candidate, leaf));
         let mut findings = Findings::new(root);
         findings.auxiliary = AuxiliaryStatus::find(candidate, &examined.auxiliary);
-        findings.features_disabled = lacks_features(candidate.config.compatibility.as_ref(), &|feature| examined.features.is_enabled(feature));
+        findings.compatibility = compatibility_of(candidate.config.compatibility.as_ref(), &|feature| examined.features.is_enabled(feature));
         if examined.unsupported.is_empty() {
             return findings;
         }
@@ -240,15 +240,21 @@ impl Findings {
     }
 }
 
-/// Is there a feature that an upgrade would enable? None that the pool's `compatibility` forbids, and none if nobody can tell.
-pub(super) fn lacks_features(compatibility: Option<&NvString>, is_enabled: &dyn Fn(Feature) -> bool) -> bool {
+/// What the features of a pool are to its `compatibility`: the first of them that does not fit says it.
+pub(super) fn compatibility_of(compatibility: Option<&NvString>, is_enabled: &dyn Fn(Feature) -> bool) -> Compatibility {
     let value = compatibility.map(NvString::to_string).unwrap_or_default();
-    let Ok(allowed) = compatibility::load(&value) else { return false };
-    Feature::all().any(|feature| {
+    let Ok(allowed) = compatibility::load(&value) else { return Compatibility::Unreadable };
+    let unfit = |feature: Feature| {
         let info = feature.info();
+        // What an upgrade would enable.
         let is_wanted = info.support == Support::ReadWrite && !info.flags.contains(FeatureFlags::NO_UPGRADE);
-        is_wanted && allowed.allows(feature) && !is_enabled(feature)
-    })
+        match (allowed.allows(feature), is_enabled(feature)) {
+            (true, false) => is_wanted.then_some(Compatibility::FeaturesDisabled),
+            (false, true) => Some(Compatibility::FeaturesNotNamed),
+            (true, true) | (false, false) => None,
+        }
+    };
+    Feature::all().find_map(unfit).unwrap_or(Compatibility::Fits)
 }
 
 /// Features that the label says are needed to read, and that nobody here knows.
@@ -459,6 +465,27 @@ mod tests {
             assert_eq!(is_missed(&status.children[0]), expected, "{states:?}");
             assert_eq!(is_missed(&status.children[0].children[0]), states[0] == CantOpen);
         }
+    }
+
+    /// Of a list that could not be read, and of features that it does not name, `zpool status` said nothing.
+    #[test]
+    fn features_are_held_against_the_list() {
+        let directory = tempfile::tempdir().expect("directory");
+        let list = directory.path().join("list");
+        let fit = |text: Option<&str>, enabled: &[Feature]| {
+            if let Some(text) = text {
+                std::fs::write(&list, text).expect("list");
+            }
+            let value = NvString::from(list.to_str().expect("UTF-8"));
+            compatibility_of(text.map(|_| &value), &|feature| enabled.contains(&feature))
+        };
+        let some: &[Feature] = &[Feature::Lz4Compress];
+        let others: &[Feature] = &[Feature::Lz4Compress, Feature::HeadErrlog];
+        assert_eq!(fit(Some("lz4_compress"), some), Compatibility::Fits);
+        assert_eq!(fit(Some("lz4_compress"), &[]), Compatibility::FeaturesDisabled);
+        assert_eq!(fit(Some("lz4_compress"), others), Compatibility::FeaturesNotNamed);
+        assert_eq!(fit(Some("no_such_feature"), some), Compatibility::Unreadable);
+        assert_eq!(fit(None, some), Compatibility::FeaturesDisabled);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!
 //! A pool may suffer from several things; one is reported, by rank. The order of the questions below is that rank.
 
-use tarnfs::control::{FoundPool, PoolState, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus, Suspension, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{Compatibility, FoundPool, PoolState, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus, Suspension, VdevAux, VdevKind, VdevState, VdevStatus};
 
 /// The worst thing that is the matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub(in crate::zpool) enum Reason {
     WrongAshift,
     VersionOlder,
     FeaturesDisabled,
+    FeaturesNotNamed,
+    CompatibilityUnreadable,
 }
 
 fn any_leaf(vdev: &VdevStatus, into_replacing: bool, test: &dyn Fn(&VdevStatus) -> bool) -> bool {
@@ -155,10 +157,13 @@ fn of_leaves(status: &PoolStatus, importing: bool) -> Reason {
         Reason::WrongAshift
     } else if status.version != 5000 {
         Reason::VersionOlder
-    } else if status.features_disabled {
-        Reason::FeaturesDisabled
     } else {
-        Reason::Fine
+        match status.compatibility {
+            Compatibility::Fits => Reason::Fine,
+            Compatibility::FeaturesDisabled => Reason::FeaturesDisabled,
+            Compatibility::FeaturesNotNamed => Reason::FeaturesNotNamed,
+            Compatibility::Unreadable => Reason::CompatibilityUnreadable,
+        }
     }
 }
 
@@ -170,7 +175,7 @@ pub(super) fn has_wrong_ashift(vdev: &VdevStatus) -> bool {
 impl Reason {
     /// Is it one of those that `status -x` does not count?
     pub(super) fn is_healthy(self) -> bool {
-        matches!(self, Reason::Fine | Reason::VersionOlder | Reason::FeaturesDisabled)
+        matches!(self, Reason::Fine | Reason::VersionOlder | Reason::FeaturesDisabled | Reason::FeaturesNotNamed | Reason::CompatibilityUnreadable)
     }
 
     /// The number of its page in the message catalogue.
@@ -265,6 +270,14 @@ impl Reason {
             Reason::FeaturesDisabled => (
                 "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.\n",
                 "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.\n",
+            ),
+            Reason::FeaturesNotNamed => (
+                "One or more features are enabled on the pool despite not being\n\trequested by the 'compatibility' property.\n",
+                "Consider setting 'compatibility' to an appropriate value, or\n\tadding needed features to the relevant file in\n\t/etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.\n",
+            ),
+            Reason::CompatibilityUnreadable => (
+                "This pool has a compatibility list specified, but it could not be\n\tread/parsed at this time. The pool can still be used, but this\n\tshould be investigated.\n",
+                "Check the value of the 'compatibility' property against the\n\tappropriate file in /etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.\n",
             ),
             Reason::SuspendedWaiting | Reason::SuspendedContinuing => (
                 "One or more devices are faulted in response to IO failures.\n",

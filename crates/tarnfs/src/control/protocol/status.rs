@@ -492,10 +492,23 @@ pub struct PoolStatus {
     /// Names of what is damaged (`tank/home:/a/b`, `<metadata>:<0x3d>`), if they were asked for.
     #[serde(default)]
     pub errors: Vec<String>,
-    /// Supported features that are off although the `compatibility` property allows them.
-    pub features_disabled: bool,
+    /// What its features are to its `compatibility` property.
+    pub compatibility: Compatibility,
     /// Stopped, and how.
     pub suspended: Option<Suspension>,
+}
+
+/// What the features of a pool are to those that its `compatibility` property names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Compatibility {
+    /// It has what it may have.
+    Fits,
+    /// Supported features are off that it may have.
+    FeaturesDisabled,
+    /// It has features that are not named.
+    FeaturesNotNamed,
+    /// What it may have cannot be read.
+    Unreadable,
 }
 
 /// How a pool has stopped.

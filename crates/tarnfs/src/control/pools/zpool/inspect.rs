@@ -61,7 +61,7 @@ fn status_of(name: &str, pool: &Pool) -> PoolStatus {
         dedup: None,
         error_count: if suspended { None } else { Some(error_log::count(pool)) },
         errors: Vec::new(),
-        features_disabled: scan::lacks_features(config.compatibility.as_ref(), &|feature| engine.dsl.meta.features.is_enabled(feature)),
+        compatibility: scan::compatibility_of(config.compatibility.as_ref(), &|feature| engine.dsl.meta.features.is_enabled(feature)),
         suspended: suspension,
     }
 }
