@@ -1,7 +1,9 @@
 //! `zpool status`
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{AllocationClass, LeafWorkState, LeafWorkStatus, PoolStatus, RebuildState, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{
+    AllocationClass, DAMAGED_FILES, DEDUP_TABLES, LeafWorkState, LeafWorkStatus, PoolStatus, RebuildState, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus, Wanted,
+};
 
 use super::reason::{self, Reason};
 use super::{removal, scan, status_json};
@@ -80,9 +82,11 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
             return Err(session.misuse(words));
         }
     }
+    let more = [(flags.verbose, DAMAGED_FILES), (flags.dedup, DEDUP_TABLES)];
+    let wanted = Wanted::Only(more.into_iter().filter(|(given, _)| *given).map(|(_, what)| what.to_owned()).collect());
     let mut first = true;
     loop {
-        let (statuses, code) = if flags.verbose { pools::statuses_with_names(session, &operands) } else { pools::statuses(session, &operands) };
+        let (statuses, code) = pools::statuses_with(session, &operands, &wanted);
         let shown = statuses.iter().filter(|status| !(flags.explain && reason::of_pool(status).is_healthy()));
         if flags.json {
             if code == 0 {

@@ -1,6 +1,6 @@
 //! Finding the pools that a command is about, and repeating it at intervals.
 
-use tarnfs::control::{DAMAGED_FILES, Failure, FailureKind, PoolEntry, PoolSelect, PoolStatus, Request, Wanted};
+use tarnfs::control::{Failure, FailureKind, PoolEntry, PoolSelect, PoolStatus, Request, Wanted};
 
 use crate::session::{Session, Stop};
 use crate::text::getopt::Options;
@@ -79,12 +79,8 @@ pub(in crate::zpool) fn statuses(session: &mut Session<'_>, operands: &[String])
     statuses_with(session, operands, &Wanted::Only(Vec::new()))
 }
 
-/// As [`statuses`], with the names of damaged files.
-pub(in crate::zpool) fn statuses_with_names(session: &mut Session<'_>, operands: &[String]) -> (Vec<PoolStatus>, u8) {
-    statuses_with(session, operands, &Wanted::Only(vec![DAMAGED_FILES.to_owned()]))
-}
-
-fn statuses_with(session: &mut Session<'_>, operands: &[String], properties: &Wanted) -> (Vec<PoolStatus>, u8) {
+/// As [`statuses`], with what takes longer to find out.
+pub(in crate::zpool) fn statuses_with(session: &mut Session<'_>, operands: &[String], properties: &Wanted) -> (Vec<PoolStatus>, u8) {
     let ask = |session: &mut Session<'_>, name| session.status(Request::PoolStatus(PoolSelect { name, properties: properties.clone() }));
     gather(session, operands, ask, |pool| pool.name.clone())
 }

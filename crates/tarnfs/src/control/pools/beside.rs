@@ -16,7 +16,7 @@ use super::zpool::maintenance::{self, scrub};
 use super::zpool::devices::vdev_properties;
 use super::zpool::{cache, error_log, inspect, pool_properties};
 use super::{Failure, FailureKind, Imported};
-use crate::control::{DAMAGED_FILES, Mount, PoolSelect, PoolStatus, Reply, Request, VdevAux, VdevState, Wanted};
+use crate::control::{DAMAGED_FILES, DEDUP_TABLES, DedupStatus, Mount, PoolSelect, PoolStatus, Reply, Request, VdevAux, VdevState, Wanted};
 
 /// The pools by name.
 pub(super) type Table = BTreeMap<String, Arc<Imported>>;
@@ -83,12 +83,17 @@ pub(super) fn select<'a>(table: &'a Table, name: Option<&str>) -> Result<Vec<(&'
 /// What `zpool status` shows; damaged files, if they are asked for, are called by where they are mounted.
 pub(super) fn statuses(table: &Table, select: &PoolSelect, mounts: impl FnOnce() -> Vec<Mount>) -> Result<Vec<PoolStatus>, Failure> {
     let pools = self::select(table, select.name.as_deref())?;
-    let with_names = matches!(&select.properties, Wanted::Only(names) if names.iter().any(|name| name == DAMAGED_FILES));
+    let asks_for = |what: &str| matches!(&select.properties, Wanted::Only(names) if names.iter().any(|name| name == what));
+    let (with_names, with_dedup) = (asks_for(DAMAGED_FILES), asks_for(DEDUP_TABLES));
     let mounts = if with_names { mounts() } else { Vec::new() };
     let status_of = |(name, imported): (&String, &Imported)| {
         let mut status = status(table, name, imported);
         if with_names && status.error_count.is_some_and(|count| count != 0) {
             status.errors = error_log::names(&imported.pool, &mounts);
+        }
+        if with_dedup && status.suspended.is_none() {
+            let (space, _) = imported.pool.engine().shared_space();
+            status.dedup = Some(DedupStatus { entries: space.blocks, disk_size: space.tables, memory_size: space.length });
         }
         status
     };

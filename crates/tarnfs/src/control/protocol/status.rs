@@ -444,7 +444,7 @@ pub struct DedupStatus {
     pub entries: u64,
     /// Bytes on disk.
     pub disk_size: u64,
-    /// Bytes in memory.
+    /// Bytes in memory if all of them were there.
     pub memory_size: u64,
 }
 
@@ -485,7 +485,7 @@ pub struct PoolStatus {
     /// The last time that RAID-Z got a device more, if it ever did.
     #[serde(default)]
     pub expansion: Option<ExpansionStatus>,
-    /// Deduplication, if it is used.
+    /// Deduplication, if it was asked for.
     pub dedup: Option<DedupStatus>,
     /// Known data errors; `None` when they cannot be counted.
     pub error_count: Option<u64>,

@@ -130,3 +130,18 @@ fn errors_of_a_group_and_of_a_cache_are_cleared_by_its_name() {
     drop(engine);
     rig.export("tank");
 }
+
+/// `zpool status -D` printed nothing.
+#[test]
+fn dedup_tables_are_told_of() {
+    let mut rig = Rig::new();
+    let image = rig.image("a.img");
+    rig.create("tank", &[&image], Vec::new()).unwrap();
+    let dedup = |rig: &mut Rig, properties: &[&str]| {
+        let wanted = Wanted::Only(properties.iter().map(|name| (*name).to_owned()).collect());
+        status(rig, Some("tank"), wanted).remove(0).dedup
+    };
+    assert_eq!(dedup(&mut rig, &[]), None);
+    assert_eq!(dedup(&mut rig, &[DEDUP_TABLES]).map(|dedup| dedup.entries), Some(0));
+    rig.export("tank");
+}
