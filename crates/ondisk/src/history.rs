@@ -43,8 +43,8 @@ pub mod field {
 /// The ring's size: a thousandth of the pool, within these bounds.
 const RING_MIN: u64 = 128 << 10;
 const RING_MAX: u64 = 1 << 30;
-/// Without a ring the object is no longer than this.
-const ENDLESS_MAX: u64 = 1 << 40;
+/// Without a ring the object is no longer than this. A harmed pool may say that one block is all of it, so that its length is no bound.
+const ENDLESS_MAX: u64 = RING_MAX;
 /// No record is longer.
 const RECORD_MAX: u64 = 16 << 20;
 /// Bytes of a record's length.
@@ -78,7 +78,8 @@ impl HistoryPhys {
         let (phys, _) = Self::read_from_prefix(bonus).map_err(|_| Corruption::new("history", "bonus length", bonus.len() as u64))?;
         let (begin, end) = (phys.begin.get(), phys.end.get());
         let has_place = if phys.is_endless() { phys.limit.get() > 0 && phys.ring() > 0 && end <= ENDLESS_MAX } else { (1..=RING_MAX).contains(&phys.ring()) };
-        if !has_place {
+        // What is before the ring is read, too.
+        if !has_place || phys.create_end.get() > ENDLESS_MAX {
             return Err(Corruption::new("history", "limit", phys.limit.get()));
         }
         // Offsets count on for ever, but not to the end of 64 bits.
@@ -146,6 +147,8 @@ mod tests {
             (500, 500, 500, 500),
             (500, 0, 500, 500),
             (500, 400, 500, 1 << 41),
+            (500, 400, 500, (1 << 30) + 1),
+            (1 << 40, (1 << 40) + 9000, 1 << 40, (1 << 40) + 100),
             (u64::MAX, 1, 0, 0),
             (1 << 40, 1, 0, 0),
             (0, u64::MAX, 0, 9000),

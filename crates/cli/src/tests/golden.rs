@@ -288,7 +288,7 @@ pub(super) fn status(json: &Json) -> PoolStatus {
         dedup: None,
         error_count: json["error_count"].as_u64(),
         errors: json["errlist"].as_array().map(|list| list.iter().map(|name| name.as_str().expect("name").to_owned()).collect()).unwrap_or_default(),
-        features_disabled: words.contains("requested features"),
+        compatibility: if words.contains("requested features") { Compatibility::FeaturesDisabled } else { Compatibility::Fits },
         suspended: None,
     }
 }

@@ -130,6 +130,53 @@ errors: Permanent errors have been detected in the following files:
     assert!(ran.out.contains("\tspares\n\t  /dev/shm/m/d2.img      INUSE     currently in use\n"), "{}", ran.out);
 }
 
+/// `zpool scrub -e -p` paused a scrub of everything.
+#[test]
+fn an_error_scrub_is_a_scrub_of_its_own() {
+    let mut backend = golden!("everything").backend();
+    let asks = |backend: &FakeBackend| backend.requests.iter().any(|request| matches!(request, Request::PoolScrub(_)));
+    for command in ["zpool scrub -e -p g_everything", "zpool scrub -e -s g_everything"] {
+        assert_eq!(sh(&mut backend, command).code, 0);
+        assert!(!asks(&backend), "{command}: none is under way");
+    }
+    let mut scrub = ErrorScrubStatus { state: ScanState::Scanning, start_time: 1_700_000_000, end_time: 1_700_003_661, to_examine: 0, examined: 5, errors: 0, is_paused: false };
+    backend.pools[0].status.error_scrub = Some(scrub.clone());
+    assert_eq!(sh(&mut backend, "zpool scrub -e -p g_everything").code, 0);
+    assert!(asks(&backend));
+    scrub.state = ScanState::Finished;
+    backend.pools[0].status.error_scrub = Some(scrub);
+    let ran = sh(&mut backend, "zpool status");
+    assert!(ran.out.contains(" scrub: scrubbed 5 error blocks in 0 days 01:01:01 on "), "{}", ran.out);
+}
+
+/// Devices that an earlier rebuild had written were shown as being resilvered while those of another vdev were.
+#[test]
+fn only_devices_of_the_vdev_that_is_rebuilt_are_resilvered() {
+    let mut backend = golden!("everything").backend();
+    let status = &mut backend.pools[0].status;
+    status.root.children.iter_mut().flat_map(|top| &mut top.children).for_each(|leaf| leaf.stats.rebuild_processed = 5);
+    status.rebuilds.push(RebuildStatus {
+        state: RebuildState::Active,
+        vdev: status.root.children[1].id,
+        start_time: 1_700_000_000,
+        end_time: 0,
+        scan_time_ms: 1000,
+        scanned: 1 << 20,
+        issued: 1 << 20,
+        rebuilt: 1 << 20,
+        estimate: 1 << 30,
+        errors: 0,
+        pass_time_ms: 1000,
+        pass_scanned: 1 << 20,
+        pass_issued: 1 << 20,
+        pass_skipped: 0,
+    });
+    let expected: Vec<String> = status.root.children[1].children.iter().filter_map(|leaf| leaf.path.clone()).collect();
+    let ran = sh(&mut backend, "zpool status");
+    let shown: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("(resilvering)")).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(shown, expected, "{}", ran.out);
+}
+
 #[test]
 fn status_without_trouble() {
     let mut backend = golden!("cache").backend();

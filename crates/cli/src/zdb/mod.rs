@@ -24,6 +24,8 @@ mod znode;
 
 use std::path::PathBuf;
 
+use tarnfs::control::MACHINE_CACHEFILE;
+
 use crate::session::{Session, Stop, complain};
 use crate::text::getopt::{Long, Options};
 use crate::zpool::spec::cachefile::{self, Cached};
@@ -147,7 +149,7 @@ pub(crate) fn run(session: &mut Session<'_>, words: &[String]) -> u8 {
         Ok(code) | Err(Stop::Code(code)) => code,
         Err(Stop::Usage) => {
             complain!(session, "{}", USAGE.trim_end());
-            if words.is_empty() { 1 } else { 2 }
+            2
         }
     }
 }
@@ -216,7 +218,9 @@ fn run_parsed(session: &mut Session<'_>, words: &[String]) -> Result<u8, Stop> {
     if !flags.exported && !flags.paths.is_empty() {
         return Err(session.misuse("-p option requires use of -e"));
     }
-    if let Some(path) = flags.cache_file.clone() {
+    // Without a pool the configurations of all are shown, as they are on the machine.
+    let usual = (operands.is_empty() && flags.config && !flags.exported && !flags.json).then(|| MACHINE_CACHEFILE.to_owned());
+    if let Some(path) = flags.cache_file.clone().or(usual) {
         let all = cachefile::load(&path).map_err(|words| {
             complain!(session, "zdb: {path}: {words}");
             Stop::Code(1)

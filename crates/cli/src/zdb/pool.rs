@@ -136,11 +136,10 @@ fn show_dataset(session: &mut Session<'_>, flags: &Flags, pool: &Pool, name: &st
 
 fn show_history(session: &mut Session<'_>, pool: &Pool) -> Result<(), Error> {
     say!(session, "\nHistory:");
-    for record in pool.dsl.history.read(&pool.dsl.meta)? {
+    pool.dsl.history.each(&pool.dsl.meta, &mut |record, _| {
         let text = crate::history::text(&HistoryRecord::of(&record), &session.zone, false);
         say!(session, "{}", text.trim_end_matches('\n'));
-    }
-    Ok(())
+    })
 }
 
 /// `-m`: how full each metaslab is.

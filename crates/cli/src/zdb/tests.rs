@@ -35,15 +35,26 @@ fn devices_without_labels_are_told_apart_from_none() {
 
 #[test]
 fn usage_is_shown_when_nothing_is_named() {
-    for words in [&[][..], &["-l"], &["-x", "tank"], &["-p", "/tmp", "tank"]] {
+    for words in [&["-l"][..], &["-j"], &["-b"], &["-x", "tank"], &["-p", "/tmp", "tank"]] {
         let (code, out, err) = run(words);
-        assert_eq!((code, out.as_str()), (if words.is_empty() { 1 } else { 2 }, ""), "{words:?}");
+        assert_eq!((code, out.as_str()), (2, ""), "{words:?}");
         assert!(err.contains("Usage:\tzdb"), "{err}");
     }
     let directory = tempfile::tempdir().expect("directory");
     let (code, _, err) = run(&["-e", "-p", directory.path().to_str().expect("UTF-8"), "-C", "tank"]);
     assert_eq!(code, 1);
     assert!(err.starts_with("zdb: can't open 'tank': "), "{err}");
+}
+
+/// `zdb` and `zdb -C` printed the usage, where OpenZFS shows the cache file of the machine.
+#[test]
+fn the_cache_file_of_the_machine_is_shown_where_no_pool_is_named() {
+    for words in [&[][..], &["-C"]] {
+        let (code, out, err) = run(words);
+        assert!(!err.contains("Usage:"), "{words:?}: {err}");
+        // There may be none.
+        assert!(code == 0 && !out.is_empty() || code == 1 && err.contains("/etc/zfs/zpool.cache"), "{words:?}: {code}: {err}");
+    }
 }
 
 /// What only one of the two prints, or not at this place: the deadlist; what was verified beside it.

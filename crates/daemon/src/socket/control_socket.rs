@@ -25,7 +25,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tarnfs::control::permission::{Need, needs};
 use tarnfs::control::wire::{LENGTH_MAX, read_message_within, write_message};
-use tarnfs::control::{Backend, Beside, Caller, Failure, FailureKind, Reply, Request, Streamed, Way, execute, execute_stream, refusable};
+use tarnfs::control::{Backend, Beside, Caller, DAMAGED_FILES, Failure, FailureKind, Reply, Request, Streamed, Wanted, Way, execute, execute_stream, refusable};
 
 use crate::DaemonPaths;
 use crate::socket::caller_rights::CallerRights;
@@ -338,12 +338,14 @@ fn may_record(request: &mut Request, caller: &Caller, changed: &BTreeSet<String>
     changed.contains(&record.pool)
 }
 
-/// Names of damaged files are for the superuser.
-fn without_names(mut reply: Reply) -> Reply {
-    if let Reply::Status(pools) = &mut reply {
-        pools.iter_mut().for_each(|pool| pool.errors.clear());
+/// Names of damaged files are for the superuser, and are not looked for on behalf of others: that takes long.
+fn without_names(mut request: Request) -> Request {
+    if let Request::PoolStatus(select) = &mut request
+        && let Wanted::Only(names) = &mut select.properties
+    {
+        names.retain(|name| name != DAMAGED_FILES);
     }
-    reply
+    request
 }
 
 /// The backend, and what the daemon knows of its callers.
@@ -359,13 +361,14 @@ struct Served<B> {
 impl<B: Service> Served<B> {
     /// A request that may wait for the pool is carried out without the lock, so that others need not wait for it.
     fn carry_out(&self, caller: &Caller, request: Request) -> Reply {
+        let request = if caller.is_superuser { request } else { without_names(request) };
         // If another request has the turn, which may be long, the mounts are not known.
         let mounts = || self.backend.try_lock().and_then(|mut backend| backend.mount_list().ok()).unwrap_or_default();
         // What is answered without a turn only looks, or is the superuser's.
         if (caller.is_superuser || needs(&request) == Need::Nothing)
             && let Some(reply) = self.beside.as_ref().and_then(|beside| beside.answer(&request, mounts))
         {
-            return if caller.is_superuser { reply } else { without_names(reply) };
+            return reply;
         }
         let job = {
             let mut backend = self.backend.lock();

@@ -417,6 +417,11 @@ impl BlockCache {
         }
     }
 
+    /// Errors of the cache device with this guid are forgotten, if there is one.
+    pub fn clear_device_errors(&self, guid: u64) {
+        self.inner.second.clear_errors(guid);
+    }
+
     /// How the cache devices are.
     pub fn device_statuses(&self) -> Vec<CacheDeviceStatus> {
         self.inner.second.statuses()

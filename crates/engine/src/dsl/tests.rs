@@ -698,6 +698,10 @@ fn history_is_a_ring_that_keeps_the_creation() {
     assert_eq!(commands[0], "zpool create pool mem");
     assert!(commands.last().unwrap().starts_with("zfs set user:n=199 "));
     assert!(records.len() < 60, "{}", records.len());
+    // All of them need not be in memory: the first stays, then the newest come.
+    let (few, short) = (dsl.history.newest(&dsl.meta, 10, 1 << 20).unwrap(), dsl.history.newest(&dsl.meta, 1000, 10_000).unwrap());
+    assert_eq!(few, [&records[..1], &records[records.len() - 9..]].concat());
+    assert!(short.len() < 8 && short[0] == records[0] && short.last() == records.last(), "{}", short.len());
     assert!(dsl.meta.mos.info(object).unwrap().length <= 512 << 10);
     rig.reopen();
     assert_eq!(rig.dsl().history.read(&rig.dsl().meta).unwrap().len(), records.len());

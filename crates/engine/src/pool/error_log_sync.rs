@@ -150,25 +150,42 @@ pub(in crate::pool) fn all_damaged(layers: &Layers) -> Result<Vec<Damaged>> {
 }
 
 fn logged(layers: &Layers, logs: &[&str]) -> Result<Vec<Damaged>> {
-    let mos = layers.mos();
     let mut found = Vec::new();
     for log in logs {
-        let log = object(layers, log)?;
-        if log == 0 {
+        each(layers, log, &mut |damaged| {
+            found.push(damaged);
+            true
+        })?;
+    }
+    Ok(found)
+}
+
+/// Shows what a log names, block by block, until `visit` wants no more: several heads may have the same list, so that there is no end to it.
+///
+/// # Errors
+/// The log cannot be read.
+pub(in crate::pool) fn each(layers: &Layers, log: &str, visit: &mut dyn FnMut(Damaged) -> bool) -> Result<()> {
+    let (mos, log) = (layers.mos(), object(layers, log)?);
+    if log == 0 {
+        return Ok(());
+    }
+    for (name, value) in mos.zap_entries(log)? {
+        if !is_by_head(layers) {
+            let found = parse_key(&name).map(|[objset, object, level, block]| Damaged { at: bookmark([objset, object, level, block]), birth: 0 });
+            if found.is_some_and(|damaged| !visit(damaged)) {
+                return Ok(());
+            }
             continue;
         }
-        for (name, value) in mos.zap_entries(log)? {
-            if !is_by_head(layers) {
-                found.extend(parse_key(&name).map(|[objset, object, level, block]| Damaged { at: bookmark([objset, object, level, block]), birth: 0 }));
-                continue;
-            }
-            let Ok(head) = u64::from_str_radix(&name, 16) else { continue };
-            for (name, _) in mos.zap_entries(value.first())? {
-                found.extend(parse_key(&name).map(|[object, level, block, birth]| Damaged { at: bookmark([head, object, level, block]), birth }));
+        let Ok(head) = u64::from_str_radix(&name, 16) else { continue };
+        for (name, _) in mos.zap_entries(value.first())? {
+            let found = parse_key(&name).map(|[object, level, block, birth]| Damaged { at: bookmark([head, object, level, block]), birth });
+            if found.is_some_and(|damaged| !visit(damaged)) {
+                return Ok(());
             }
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 fn bookmark([objset, object, level, block]: [u64; 4]) -> Bookmark {

@@ -53,4 +53,4 @@ pub use pool::{Pool, PoolCapacity};
 pub use rebuild::RebuildProgress;
 pub use scan::{ScanEvent, ScanPace, ScanProgress, ScrubOf};
 pub use sync::claim::Claim;
-pub use sync::heartbeat::check_not_in_use;
+pub use sync::heartbeat::{NO_HEARTBEAT, check_not_in_use};

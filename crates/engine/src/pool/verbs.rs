@@ -536,6 +536,14 @@ impl Pool {
         error_log_sync::all_damaged(self.groups().layers())
     }
 
+    /// Shows the blocks that one of the pool's logs of errors names, until `visit` wants no more.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn each_damaged(&self, log: &str, visit: &mut dyn FnMut(Damaged) -> bool) -> Result<()> {
+        error_log_sync::each(self.groups().layers(), log, visit)
+    }
+
     /// Walks the pool as it was last written: every block, every checksum, every byte of space. The pool must be quiet
     /// (opened read-only, or just synced with nobody changing it). `progress` is told the number of blocks.
     ///

@@ -47,7 +47,7 @@ pub use protocol::property::{PropertyValue, Setting, Source, Value, Wanted};
 pub use protocol::reply::{BuildVersion, DatasetEntry, DatasetKind, DatasetKinds, Datasets, Mount, PoolEntry, Reply, VdevProperties};
 pub use protocol::request::{
     AllocationClass, DatasetCreate, DatasetDestroy, DatasetInherit, DatasetList, DatasetMount, DatasetSet, DatasetUnmount, FeatureChoice,
-    PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
+    DAMAGED_FILES, DEDUP_TABLES, PoolCreate, PoolDestroy, PoolExport, PoolImport, PoolScan, PoolSelect, PoolSet, Request, VdevKind, VdevSpec,
 };
 pub use protocol::rights::{DatasetAllow, DatasetGrants, Grant, GrantEdit, Grantee, Hold, Reach, SnapshotHolds};
 pub use protocol::snapshots::{BookmarksCreate, Refusal, RefusalsJob, SnapshotRedact, SnapshotsCreate, SnapshotsDestroy, SnapshotsSpace, SnapshotsTag};
@@ -58,6 +58,6 @@ pub use protocol::stream::{
 };
 pub use size::parse_size;
 pub use protocol::status::{
-    CheckpointState, CheckpointStatus, DedupStatus, ErrorScrubStatus, ExpansionStatus, FoundPool, LeafWorkState, LeafWorkStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus,
+    CheckpointState, CheckpointStatus, Compatibility, DedupStatus, ErrorScrubStatus, ExpansionStatus, FoundPool, LeafWorkState, LeafWorkStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, Requests, ScanFunction, ScanState, ScanStatus, Suspension,
     UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus,
 };

@@ -23,7 +23,7 @@ use ondisk::nvlist::NvString;
 use super::auxiliary::AuxiliaryStatus;
 use super::compatibility;
 use super::protocol::request::{AllocationClass, PoolScan, VdevKind};
-use super::protocol::status::{FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
+use super::protocol::status::{Compatibility, FoundPool, PoolState, PoolStatus, UnsupportedFeature, VdevAux, VdevState, VdevStats, VdevStatus};
 
 /// What is known of a leaf beyond its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,42 @@ pub const DEVICE_DIRECTORIES: [&str; 9] = [
     "/dev/disk/by-path",
     "/dev",
 ];
+
+/// The path of a device without the directory of devices that it is in: `ata-X` of `/dev/disk/by-id/ata-X`.
+#[must_use]
+pub fn strip_directory(path: &str) -> &str {
+    let rest = DEVICE_DIRECTORIES.iter().find_map(|directory| path.strip_prefix(directory)?.strip_prefix('/'));
+    rest.unwrap_or(path)
+}
+
+/// `sda1` to `sda`, `nvme0n1p1` to `nvme0n1`, `ata-X-part1` to `ata-X`.
+#[must_use]
+pub fn strip_partition(name: &str) -> &str {
+    let ends_in_digits = |at: usize| name.len() > at && name[at..].bytes().all(|b| b.is_ascii_digit());
+    if let Some(at) = name.find("-part").filter(|at| *at > 0) {
+        return if ends_in_digits(at + 5) { &name[..at] } else { name };
+    }
+    if let Some(at) = name.rfind('p').filter(|at| *at > 1 && name.as_bytes()[at - 1].is_ascii_digit()) {
+        return if ends_in_digits(at + 1) { &name[..at] } else { name };
+    }
+    if ["hd", "sd", "vd", "xvd"].iter().any(|prefix| name.starts_with(prefix)) {
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        if letters.bytes().all(|b| b.is_ascii_lowercase()) {
+            return letters;
+        }
+    }
+    name
+}
+
+/// Is a device at `path` called `name`? By its path, by what is left of that below a directory of devices, or by its last part. Of a whole disk, of which the
+/// pool uses the first partition, the names of the disk count too: these are shown.
+#[must_use]
+pub fn is_device(path: &str, whole_disk: bool, name: &str) -> bool {
+    let short = strip_directory(path);
+    let disk = if whole_disk { strip_partition(short) } else { short };
+    let whole = &path[..path.len() - (short.len() - disk.len())];
+    short == name || disk == name || [path, whole].iter().any(|path| *path == name || path.rsplit('/').next() == Some(name))
+}
 
 /// The pools on the devices at `paths`, or in the usual places.
 pub(super) fn candidates(paths: &[PathBuf], destroyed: bool) -> Vec<Candidate> {
@@ -116,7 +152,7 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
             dedup: None,
             error_count: None,
             errors: Vec::new(),
-            features_disabled: findings.features_disabled,
+            compatibility: findings.compatibility,
             suspended: None,
         },
         comment: config.comment.as_ref().map(|comment| comment.to_string_lossy().into_owned()),
@@ -131,11 +167,15 @@ pub fn found_pool(candidate: &Candidate, our_host_id: u32) -> FoundPool {
     found
 }
 
-/// The log devices of a pool that are not there.
+/// The log devices of a pool that are not there. Those that were taken out of use are not missed: nothing was written to them since.
 #[must_use]
 pub fn missing_logs(found: &FoundPool) -> Vec<&VdevStatus> {
     let tops = found.status.root.children.iter();
-    tops.filter(|top| top.class == AllocationClass::Log && top.kind != VdevKind::Hole && top.state < VdevState::Degraded).collect()
+    tops.filter(|top| top.class == AllocationClass::Log && top.kind != VdevKind::Hole && is_missed(top)).collect()
+}
+
+fn is_missed(vdev: &VdevStatus) -> bool {
+    vdev.state == VdevState::CantOpen && (vdev.children.is_empty() || vdev.children.iter().any(is_missed))
 }
 
 /// What was found out about a pool.
@@ -143,13 +183,13 @@ struct Findings {
     root: VdevStatus,
     unsupported: Vec<UnsupportedFeature>,
     can_read_only: bool,
-    features_disabled: bool,
+    compatibility: Compatibility,
     auxiliary: AuxiliaryStatus,
 }
 
 impl Findings {
     fn new(root: VdevStatus) -> Findings {
-        Findings { root, unsupported: Vec::new(), can_read_only: false, features_disabled: false, auxiliary: AuxiliaryStatus::default() }
+        Findings { root, unsupported: Vec::new(), can_read_only: false, compatibility: Compatibility::Fits, auxiliary: AuxiliaryStatus::default() }
     }
 
     /// The pool cannot be opened because of this, unless something worse is known.
@@ -163,7 +203,7 @@ impl Findings {
         let root = tree_status(&examined.vdevs.config(), &|leaf| found_leaf(candidate, leaf));
         let mut findings = Findings::new(root);
         findings.auxiliary = AuxiliaryStatus::find(candidate, &examined.auxiliary);
-        findings.features_disabled = lacks_features(candidate.config.compatibility.as_ref(), &|feature| examined.features.is_enabled(feature));
+        findings.compatibility = compatibility_of(candidate.config.compatibility.as_ref(), &|feature| examined.features.is_enabled(feature));
         if examined.unsupported.is_empty() {
             return findings;
         }
@@ -200,15 +240,21 @@ impl Findings {
     }
 }
 
-/// Is there a feature that an upgrade would enable? None that the pool's `compatibility` forbids, and none if nobody can tell.
-pub(super) fn lacks_features(compatibility: Option<&NvString>, is_enabled: &dyn Fn(Feature) -> bool) -> bool {
+/// What the features of a pool are to its `compatibility`: the first of them that does not fit says it.
+pub(super) fn compatibility_of(compatibility: Option<&NvString>, is_enabled: &dyn Fn(Feature) -> bool) -> Compatibility {
     let value = compatibility.map(NvString::to_string).unwrap_or_default();
-    let Ok(allowed) = compatibility::load(&value) else { return false };
-    Feature::all().any(|feature| {
+    let Ok(allowed) = compatibility::load(&value) else { return Compatibility::Unreadable };
+    let unfit = |feature: Feature| {
         let info = feature.info();
+        // What an upgrade would enable.
         let is_wanted = info.support == Support::ReadWrite && !info.flags.contains(FeatureFlags::NO_UPGRADE);
-        is_wanted && allowed.allows(feature) && !is_enabled(feature)
-    })
+        match (allowed.allows(feature), is_enabled(feature)) {
+            (true, false) => is_wanted.then_some(Compatibility::FeaturesDisabled),
+            (false, true) => Some(Compatibility::FeaturesNotNamed),
+            (true, true) | (false, false) => None,
+        }
+    };
+    Feature::all().find_map(unfit).unwrap_or(Compatibility::Fits)
 }
 
 /// Features that the label says are needed to read, and that nobody here knows.
@@ -406,10 +452,73 @@ mod tests {
         assert_eq!(status.children[0].children[0].path.as_deref(), Some("/img/0"));
     }
 
+    /// A pool whose log device was taken offline was not imported without `-m`.
+    #[test]
+    fn a_log_that_is_offline_is_not_missing() {
+        use VdevState::{CantOpen, Faulted, Healthy, Offline};
+        for (states, expected) in [
+            ([Offline, Offline], false), ([Offline, Faulted], false), ([CantOpen, Offline], true), ([CantOpen, CantOpen], true), ([CantOpen, Healthy], false),
+        ] {
+            let status = tree_status(&tree(EngineKind::Mirror, 2), &|leaf| {
+                LeafStatus { state: states[leaf.id as usize], aux: VdevAux::None, stats: VdevStats::default(), path: None }
+            });
+            assert_eq!(is_missed(&status.children[0]), expected, "{states:?}");
+            assert_eq!(is_missed(&status.children[0].children[0]), states[0] == CantOpen);
+        }
+    }
+
+    /// Of a list that could not be read, and of features that it does not name, `zpool status` said nothing.
+    #[test]
+    fn features_are_held_against_the_list() {
+        let directory = tempfile::tempdir().expect("directory");
+        let list = directory.path().join("list");
+        let fit = |text: Option<&str>, enabled: &[Feature]| {
+            if let Some(text) = text {
+                std::fs::write(&list, text).expect("list");
+            }
+            let value = NvString::from(list.to_str().expect("UTF-8"));
+            compatibility_of(text.map(|_| &value), &|feature| enabled.contains(&feature))
+        };
+        let some: &[Feature] = &[Feature::Lz4Compress];
+        let others: &[Feature] = &[Feature::Lz4Compress, Feature::HeadErrlog];
+        assert_eq!(fit(Some("lz4_compress"), some), Compatibility::Fits);
+        assert_eq!(fit(Some("lz4_compress"), &[]), Compatibility::FeaturesDisabled);
+        assert_eq!(fit(Some("lz4_compress"), others), Compatibility::FeaturesNotNamed);
+        assert_eq!(fit(Some("no_such_feature"), some), Compatibility::Unreadable);
+        assert_eq!(fit(None, some), Compatibility::FeaturesDisabled);
+    }
+
     #[test]
     fn a_directory_without_pools_has_none() {
         let directory = tempfile::tempdir().expect("directory");
         let wanted = PoolScan { paths: vec![directory.path().to_owned()], destroyed: false };
         assert_eq!(scan(&wanted, 0), []);
+    }
+    #[test]
+    fn partitions_are_stripped_as_linux_names_them() {
+        for (name, short) in [
+            ("sda1", "sda"), ("sda", "sda"), ("nvme0n1p1", "nvme0n1"), ("nvme0n1", "nvme0n1"), ("ata-X-part9", "ata-X"), ("ata-X-partx", "ata-X-partx"),
+            ("xvdb2", "xvdb"), ("loop0p1", "loop0"), ("mapper1", "mapper1"),
+        ] {
+            assert_eq!(strip_partition(name), short);
+        }
+        assert_eq!(strip_directory("/dev/disk/by-id/ata-X"), "ata-X");
+        assert_eq!(strip_directory("/dev/sda"), "sda");
+        assert_eq!(strip_directory("/img/d0"), "/img/d0");
+    }
+
+    /// `zpool status` shows the name of a whole disk, of which the pool has a partition; no verb knew it.
+    #[test]
+    fn a_whole_disk_is_called_by_its_name_too() {
+        let (disk, by_id) = ("/dev/sda1", "/dev/disk/by-id/ata-X-part1");
+        for (path, name) in [
+            (disk, "sda"), (disk, "/dev/sda"), (disk, "sda1"), (disk, "/dev/sda1"), (by_id, "ata-X"), (by_id, "/dev/disk/by-id/ata-X"), (by_id, "ata-X-part1"),
+            ("/dev/nvme0n1p1", "nvme0n1"), ("/dev/zvol/tank/v", "zvol/tank/v"), ("/img/sda1", "sda1"),
+        ] {
+            assert!(is_device(path, true, name), "{path} {name}");
+        }
+        for (path, whole_disk, name) in [(disk, false, "sda"), (disk, false, "/dev/sda"), (disk, true, "sd"), (disk, true, "/dev"), (by_id, true, "/dev/ata-X"), ("/img/sda1", true, "img/sda1")] {
+            assert!(!is_device(path, whole_disk, name), "{path} {name}");
+        }
     }
 }

@@ -24,6 +24,8 @@ fn status_words(reason: Reason, found: &FoundPool) -> Option<String> {
         Reason::FeaturesDisabled => {
             "Some supported features are not enabled on the pool.\n\t{i}(Note that they may be intentionally disabled if the\n\t{i}'compatibility' property is set.)\n"
         }
+        Reason::FeaturesNotNamed => "One or more features are enabled on the pool despite not being\n\t{i}requested by the 'compatibility' property.\n",
+        Reason::CompatibilityUnreadable => "Error reading or parsing the file(s) indicated by the 'compatibility'\n\t{i}property.\n",
         Reason::UnsupportedToRead => "The pool uses the following feature(s) not supported on this system:\n",
         Reason::UnsupportedToWrite => {
             "The pool can only be accessed in read-only mode on this system. It\n\t{i}cannot be accessed in read-write mode because it uses the following\n\t{i}feature(s) not supported on this system:\n"
@@ -34,7 +36,8 @@ fn status_words(reason: Reason, found: &FoundPool) -> Option<String> {
         Reason::BadLog => "An intent log record cannot be read.\n",
         Reason::Resilvering => "One or more devices were being resilvered.\n",
         Reason::WrongAshift => "One or more devices are configured to use a non-native block size.\n\t{i}Expect reduced performance.\n",
-        Reason::Removed | Reason::Rebuilt | Reason::FailingDevice | Reason::SuspendedWaiting | Reason::SuspendedContinuing => return Some(String::new()),
+        Reason::Removed | Reason::Rebuilt | Reason::FailingDevice | Reason::SuspendedWaiting | Reason::SuspendedContinuing
+        | Reason::SuspendedByMultihost | Reason::Ended => return Some(String::new()),
     };
     let mut text = words.to_owned();
     if matches!(reason, Reason::UnsupportedToRead | Reason::UnsupportedToWrite) {
@@ -57,6 +60,9 @@ fn action_words(reason: Reason, found: &FoundPool) -> String {
     let words = match (found.status.root.state, reason) {
         (VdevState::Healthy, Reason::VersionOlder | Reason::FeaturesDisabled) => {
             "The pool can be imported using its name or numeric identifier, though\n\t{i}some features will not be available without an explicit 'zpool upgrade'.\n"
+        }
+        (VdevState::Healthy, Reason::CompatibilityUnreadable) => {
+            "The pool can be imported using its name or numeric identifier, though\n\t{i}the file(s) indicated by its 'compatibility' property cannot be parsed at\n\t{i}this time.\n"
         }
         (VdevState::Healthy, Reason::OtherHost) => "The pool can be imported using its name or numeric identifier and\n\t{i}the '-f' flag.\n",
         (VdevState::Healthy, _) => "The pool can be imported using its name or numeric identifier.\n",

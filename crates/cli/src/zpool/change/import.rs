@@ -115,8 +115,7 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
     if let Some(cached) = &cached {
         flags.directories = cached.places();
     }
-    // The daemon may be in another directory.
-    flags.directories = flags.directories.iter().map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())).collect();
+    flags.directories = flags.directories.iter().map(|path| whole_path(path)).collect();
     let scan = PoolScan { paths: flags.directories.clone(), destroyed: flags.destroyed };
     let mut found = session.found(Request::PoolScan(scan)).map_err(|failure| session.failed("cannot discover pools", &failure))?;
     found.retain(|pool| (pool.status.state == PoolState::Destroyed) == flags.destroyed);
@@ -137,6 +136,19 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
         }
         [wanted, rest @ ..] => import_one(session, &flags, &found, wanted, rest.first().map(String::as_str)),
     }
+}
+
+/// A place for the daemon, which may be in another directory. The last name of a device is kept: where it is a link, as in `/dev/disk/by-id`, the pool is to
+/// have the link as the path, and not what it leads to today.
+fn whole_path(path: &Path) -> PathBuf {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let whole = if path.is_dir() {
+        real(path)
+    } else {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        path.file_name().and_then(|name| Some(real(parent)?.join(name)))
+    };
+    whole.unwrap_or_else(|| path.to_path_buf())
 }
 
 fn complain_if_none(session: &mut Session<'_>, found: &[FoundPool], directories: &[PathBuf]) {
@@ -328,4 +340,25 @@ fn request(flags: &Flags, found: &FoundPool, new_name: Option<&str>) -> Result<P
         rewind_to_checkpoint: flags.to_checkpoint,
         no_mount: flags.no_mount,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After `zpool import -d LINK` the pool had what the link led to as the path of its device, on disk.
+    #[test]
+    fn a_link_to_a_device_stays_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(directory.path()).unwrap();
+        let [device, link, links] = ["device", "link", "links"].map(|name| real.join(name));
+        std::fs::write(&device, "").unwrap();
+        std::os::unix::fs::symlink(&device, &link).unwrap();
+        std::os::unix::fs::symlink(&real, &links).unwrap();
+        assert_eq!(whole_path(&link), link);
+        assert_eq!(whole_path(&links.join("link")), link);
+        assert_eq!(whole_path(&links), real);
+        assert_eq!(whole_path(Path::new("none")), std::env::current_dir().unwrap().canonicalize().unwrap().join("none"));
+        assert_eq!(whole_path(Path::new("/none/at/all")), Path::new("/none/at/all"));
+    }
 }

@@ -98,7 +98,7 @@ fn print(session: &mut Session<'_>, flags: &Flags, event: &PoolEvent) {
             EventValue::Text(text) => say!(session, "        {name} = \"{text}\""),
         }
     }
-    say!(session, "        time = 0x{:x} 0x{:x}", event.time.0, event.time.1);
+    say!(session, "        time = 0x{:x} 0x{:x} ", event.time.0, event.time.1);
     say!(session, "        eid = 0x{:x}", event.id);
     say!(session, "");
 }

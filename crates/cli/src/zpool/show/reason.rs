@@ -4,7 +4,7 @@
 //!
 //! A pool may suffer from several things; one is reported, by rank. The order of the questions below is that rank.
 
-use tarnfs::control::{FoundPool, PoolState, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{Compatibility, FoundPool, PoolState, PoolStatus, RebuildState, ScanFunction, ScanState, ScanStatus, Suspension, VdevAux, VdevKind, VdevState, VdevStatus};
 
 /// The worst thing that is the matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(in crate::zpool) enum Reason {
     BadGuidSum,
     SuspendedWaiting,
     SuspendedContinuing,
+    SuspendedByMultihost,
+    Ended,
     BadLog,
     FaultedFatal,
     MissingFatal,
@@ -35,6 +37,8 @@ pub(in crate::zpool) enum Reason {
     WrongAshift,
     VersionOlder,
     FeaturesDisabled,
+    FeaturesNotNamed,
+    CompatibilityUnreadable,
 }
 
 fn any_leaf(vdev: &VdevStatus, into_replacing: bool, test: &dyn Fn(&VdevStatus) -> bool) -> bool {
@@ -90,7 +94,7 @@ fn of_root(status: &PoolStatus, found: Option<&FoundPool>) -> Option<Reason> {
         return Some(Reason::OtherHost);
     }
     if !cannot_open {
-        return status.suspended.map(|mode| if mode == 1 { Reason::SuspendedContinuing } else { Reason::SuspendedWaiting });
+        return status.suspended.map(of_suspension);
     }
     match aux {
         VdevAux::VersionNewer => return Some(Reason::VersionNewer),
@@ -99,10 +103,8 @@ fn of_root(status: &PoolStatus, found: Option<&FoundPool>) -> Option<Reason> {
         VdevAux::BadGuidSum => return Some(Reason::BadGuidSum),
         _ => {}
     }
-    match status.suspended {
-        Some(1) => return Some(Reason::SuspendedContinuing),
-        Some(_) => return Some(Reason::SuspendedWaiting),
-        None => {}
+    if let Some(suspension) = status.suspended {
+        return Some(of_suspension(suspension));
     }
     if aux == VdevAux::BadLog {
         Some(Reason::BadLog)
@@ -114,6 +116,15 @@ fn of_root(status: &PoolStatus, found: Option<&FoundPool>) -> Option<Reason> {
         Some(Reason::CorruptLabelFatal)
     } else {
         (aux == VdevAux::CorruptData).then_some(Reason::CorruptPool)
+    }
+}
+
+fn of_suspension(suspension: Suspension) -> Reason {
+    match suspension {
+        Suspension::Waiting => Reason::SuspendedWaiting,
+        Suspension::Continuing => Reason::SuspendedContinuing,
+        Suspension::Multihost => Reason::SuspendedByMultihost,
+        Suspension::Ended => Reason::Ended,
     }
 }
 
@@ -146,10 +157,13 @@ fn of_leaves(status: &PoolStatus, importing: bool) -> Reason {
         Reason::WrongAshift
     } else if status.version != 5000 {
         Reason::VersionOlder
-    } else if status.features_disabled {
-        Reason::FeaturesDisabled
     } else {
-        Reason::Fine
+        match status.compatibility {
+            Compatibility::Fits => Reason::Fine,
+            Compatibility::FeaturesDisabled => Reason::FeaturesDisabled,
+            Compatibility::FeaturesNotNamed => Reason::FeaturesNotNamed,
+            Compatibility::Unreadable => Reason::CompatibilityUnreadable,
+        }
     }
 }
 
@@ -161,7 +175,7 @@ pub(super) fn has_wrong_ashift(vdev: &VdevStatus) -> bool {
 impl Reason {
     /// Is it one of those that `status -x` does not count?
     pub(super) fn is_healthy(self) -> bool {
-        matches!(self, Reason::Fine | Reason::VersionOlder | Reason::FeaturesDisabled)
+        matches!(self, Reason::Fine | Reason::VersionOlder | Reason::FeaturesDisabled | Reason::FeaturesNotNamed | Reason::CompatibilityUnreadable)
     }
 
     /// The number of its page in the message catalogue.
@@ -179,6 +193,7 @@ impl Reason {
             Reason::OtherHost | Reason::OtherHostActive => "ZFS-8000-EY",
             Reason::SuspendedWaiting => "ZFS-8000-HC",
             Reason::SuspendedContinuing => "ZFS-8000-JQ",
+            Reason::SuspendedByMultihost => "ZFS-8000-MM",
             Reason::BadLog => "ZFS-8000-K4",
             _ => return None,
         })
@@ -256,9 +271,25 @@ impl Reason {
                 "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.\n",
                 "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.\n",
             ),
+            Reason::FeaturesNotNamed => (
+                "One or more features are enabled on the pool despite not being\n\trequested by the 'compatibility' property.\n",
+                "Consider setting 'compatibility' to an appropriate value, or\n\tadding needed features to the relevant file in\n\t/etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.\n",
+            ),
+            Reason::CompatibilityUnreadable => (
+                "This pool has a compatibility list specified, but it could not be\n\tread/parsed at this time. The pool can still be used, but this\n\tshould be investigated.\n",
+                "Check the value of the 'compatibility' property against the\n\tappropriate file in /etc/zfs/compatibility.d or /usr/share/zfs/compatibility.d.\n",
+            ),
             Reason::SuspendedWaiting | Reason::SuspendedContinuing => (
                 "One or more devices are faulted in response to IO failures.\n",
                 "Make sure the affected devices are connected, then run 'zpool clear'.\n",
+            ),
+            Reason::SuspendedByMultihost => (
+                "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the pool undetected.\n",
+                "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool.\n",
+            ),
+            Reason::Ended => (
+                "The pool was stopped by an error that 'zpool clear' does not mend.\n",
+                "End it with 'zpool export -F' and import it again.\n",
             ),
             Reason::BadLog => (
                 "An intent log record could not be read.\n\tWaiting for administrator intervention to fix the faulted pool.\n",
@@ -280,4 +311,19 @@ impl Reason {
 /// Where the page of a message is.
 pub(in crate::zpool) fn page(id: &str) -> String {
     format!("https://openzfs.github.io/openzfs-docs/msg/{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pool that another host may have was to be repaired with `zpool clear`, which refuses that.
+    #[test]
+    fn a_pool_that_stopped_for_good_is_not_to_be_cleared() {
+        for suspension in [Suspension::Multihost, Suspension::Ended] {
+            let (_, action) = of_suspension(suspension).words().unwrap();
+            assert!(action.contains("import") && !action.contains("zpool clear"), "{action}");
+        }
+        assert_eq!(of_suspension(Suspension::Multihost).message_id(), Some("ZFS-8000-MM"));
+    }
 }

@@ -56,7 +56,9 @@ fn print_errors(session: &mut Session<'_>, scrub: &ErrorScrubStatus) {
     let zone = session.zone.clone();
     match scrub.state {
         ScanState::Finished => {
-            let took = duration(scrub.end_time.saturating_sub(scrub.start_time));
+            let took = scrub.end_time.saturating_sub(scrub.start_time);
+            // Its days are always there.
+            let took = format!("{} days {:02}:{:02}:{:02}", took / 86400, took / 3600 % 24, took / 60 % 60, took % 60);
             say!(session, " scrub: scrubbed {} error blocks in {took} on {}", scrub.examined, clock_time(scrub.end_time, &zone));
         }
         ScanState::Canceled => say!(session, " scrub: error scrub canceled on {}", clock_time(scrub.end_time, &zone)),

@@ -1,7 +1,9 @@
 //! `zpool status`
 
 use jiff::tz::TimeZone;
-use tarnfs::control::{AllocationClass, LeafWorkState, LeafWorkStatus, PoolStatus, RebuildState, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus};
+use tarnfs::control::{
+    AllocationClass, DAMAGED_FILES, DEDUP_TABLES, LeafWorkState, LeafWorkStatus, PoolStatus, RebuildState, ScanFunction, ScanState, VdevAux, VdevKind, VdevState, VdevStatus, Wanted,
+};
 
 use super::reason::{self, Reason};
 use super::{removal, scan, status_json};
@@ -80,9 +82,11 @@ pub(in crate::zpool) fn run(session: &mut Session<'_>, words: &[String]) -> Outc
             return Err(session.misuse(words));
         }
     }
+    let more = [(flags.verbose, DAMAGED_FILES), (flags.dedup, DEDUP_TABLES)];
+    let wanted = Wanted::Only(more.into_iter().filter(|(given, _)| *given).map(|(_, what)| what.to_owned()).collect());
     let mut first = true;
     loop {
-        let (statuses, code) = pools::statuses(session, &operands);
+        let (statuses, code) = pools::statuses_with(session, &operands, &wanted);
         let shown = statuses.iter().filter(|status| !(flags.explain && reason::of_pool(status).is_healthy()));
         if flags.json {
             if code == 0 {
@@ -146,7 +150,7 @@ fn print_pool(session: &mut Session<'_>, flags: &Flags, status: &PoolStatus, rea
         }
     }
     say!(session, "{heading}");
-    let mut tree = Tree { flags, status, width, zone: session.zone.clone() };
+    let mut tree = Tree { flags, status, width, zone: session.zone.clone(), is_rebuilding: false };
     tree.print(session, &status.root, 0, false);
     for (class, title) in CLASSES {
         let mut vdevs = status.root.children.iter().filter(|vdev| is_listed_apart(vdev, class)).peekable();
@@ -200,12 +204,17 @@ struct Tree<'a> {
     status: &'a PoolStatus,
     width: usize,
     zone: TimeZone,
+    /// Is the top-level vdev rebuilt that is being printed?
+    is_rebuilding: bool,
 }
 
 impl Tree<'_> {
     fn print(&mut self, session: &mut Session<'_>, vdev: &VdevStatus, depth: usize, is_spare: bool) {
         if vdev.kind == VdevKind::Indirect || (self.flags.unhealthy_only && depth > 0 && is_sound(vdev, self.flags.slow)) {
             return;
+        }
+        if self.status.root.children.iter().any(|top| top.guid == vdev.guid) {
+            self.is_rebuilding = self.status.rebuilds.iter().any(|rebuild| rebuild.state == RebuildState::Active && rebuild.vdev == vdev.id);
         }
         let name = self.flags.naming.name(vdev, &self.status.name);
         let width = self.width.saturating_sub(depth);
@@ -260,8 +269,7 @@ impl Tree<'_> {
         } else if vdev.stats.not_allocating {
             text.push_str("  (non-allocating)");
         }
-        let is_rebuilding = self.status.rebuilds.iter().any(|rebuild| rebuild.state == RebuildState::Active);
-        if is_rebuilding && is_leaf && vdev.state == VdevState::Healthy && vdev.stats.rebuild_processed != 0 {
+        if self.is_rebuilding && is_leaf && vdev.state == VdevState::Healthy && vdev.stats.rebuild_processed != 0 {
             text.push_str("  (resilvering)");
         }
         let running = self.status.scan.as_ref().filter(|scan| scan.state == ScanState::Scanning);

@@ -1,5 +1,6 @@
 //! Reading a cache file, ours or OpenZFS's: `zpool import -c`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -32,13 +33,13 @@ impl Cached {
         Some(cached)
     }
 
-    /// Where to look: where the devices were, and what else is there. Some may have been renamed, or added since the file was written.
+    /// Where to look: where the devices were, and then what else is there. Some may have been renamed, or added since the file was written. A device that is found
+    /// by the name that the pool has for it keeps that.
     pub(crate) fn places(&self) -> Vec<PathBuf> {
-        let directories = self.paths.iter().filter_map(|path| path.parent()).map(Path::to_path_buf);
-        let mut places: Vec<PathBuf> = self.paths.iter().cloned().chain(directories).filter(|path| path.is_absolute()).collect();
-        places.sort();
-        places.dedup();
-        places
+        let mut directories: Vec<PathBuf> = self.paths.iter().filter_map(|path| path.parent()).map(Path::to_path_buf).collect();
+        directories.sort();
+        let mut seen = BTreeSet::new();
+        self.paths.iter().cloned().chain(directories).filter(|path| path.is_absolute() && seen.insert(path.clone())).collect()
     }
 }
 
@@ -89,5 +90,13 @@ mod tests {
         bad.set("tank", 5u64);
         assert_eq!(Cached::of(&bad), None);
         assert_eq!(Cached::of(&NvList::new()), Some(Cached::default()));
+    }
+
+    /// The directories came first, so that a device was found by the first of its names there.
+    #[test]
+    fn devices_are_looked_for_by_their_own_names_first() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let cached = Cached { guids: vec![1], paths: paths(&["/x/wwn-1", "/a/d", "relative", "/x/ata-1", "/x/wwn-1"]) };
+        assert_eq!(cached.places(), paths(&["/x/wwn-1", "/a/d", "/x/ata-1", "/a", "/x"]));
     }
 }

@@ -76,7 +76,12 @@ pub(in crate::zpool) fn entries(session: &mut Session<'_>, operands: &[String], 
 
 /// The health of the pools named, or of all.
 pub(in crate::zpool) fn statuses(session: &mut Session<'_>, operands: &[String]) -> (Vec<PoolStatus>, u8) {
-    let ask = |session: &mut Session<'_>, name| session.status(Request::PoolStatus(PoolSelect { name, properties: Wanted::Only(Vec::new()) }));
+    statuses_with(session, operands, &Wanted::Only(Vec::new()))
+}
+
+/// As [`statuses`], with what takes longer to find out.
+pub(in crate::zpool) fn statuses_with(session: &mut Session<'_>, operands: &[String], properties: &Wanted) -> (Vec<PoolStatus>, u8) {
+    let ask = |session: &mut Session<'_>, name| session.status(Request::PoolStatus(PoolSelect { name, properties: properties.clone() }));
     gather(session, operands, ask, |pool| pool.name.clone())
 }
 

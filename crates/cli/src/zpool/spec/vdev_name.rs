@@ -1,10 +1,10 @@
 //! What a vdev is called, and how wide a tree of them is.
 
-use tarnfs::control::scan::DEVICE_DIRECTORIES;
+use tarnfs::control::scan::{strip_directory, strip_partition};
 use tarnfs::control::{AllocationClass, PoolStatus, VdevKind, VdevStatus};
 
-/// How to call vdevs.
-#[derive(Debug, Clone, Copy, Default)]
+/// How to call vdevs. The default is what the environment says, as for all that uses OpenZFS's library.
+#[derive(Debug, Clone, Copy)]
 pub(in crate::zpool) struct Naming {
     /// `-g`: by guid
     pub(in crate::zpool) guid: bool,
@@ -12,6 +12,20 @@ pub(in crate::zpool) struct Naming {
     pub(in crate::zpool) follow: bool,
     /// `-P`: by whole path
     pub(in crate::zpool) path: bool,
+}
+
+impl Default for Naming {
+    fn default() -> Naming {
+        let is_on = |name: &str| std::env::var(name).is_ok_and(|value| is_yes(&value));
+        Naming { guid: is_on("ZPOOL_VDEV_NAME_GUID"), follow: is_on("ZPOOL_VDEV_NAME_FOLLOW_LINKS"), path: is_on("ZPOOL_VDEV_NAME_PATH") }
+    }
+}
+
+/// `yes`, `on`, or a number that is not 0.
+fn is_yes(value: &str) -> bool {
+    let (digits, radix) = value.strip_prefix("0x").map_or((value, 10), |digits| (digits, 16));
+    let lower = value.to_ascii_lowercase();
+    lower.starts_with("yes") || lower.starts_with("on") || digits.chars().take_while(|digit| digit.is_digit(radix)).any(|digit| digit != '0')
 }
 
 impl Naming {
@@ -90,43 +104,15 @@ pub(in crate::zpool) fn class_word(class: AllocationClass) -> &'static str {
 pub(in crate::zpool) const CLASSES: [(AllocationClass, &str); 3] =
     [(AllocationClass::Dedup, "dedup"), (AllocationClass::Special, "special"), (AllocationClass::Log, "logs")];
 
-fn strip_directory(path: &str) -> &str {
-    let rest = DEVICE_DIRECTORIES.iter().find_map(|directory| path.strip_prefix(directory)?.strip_prefix('/'));
-    rest.unwrap_or(path)
-}
-
-/// `sda1` to `sda`, `nvme0n1p1` to `nvme0n1`, `ata-X-part1` to `ata-X`.
-fn strip_partition(name: &str) -> &str {
-    let ends_in_digits = |at: usize| name.len() > at && name[at..].bytes().all(|b| b.is_ascii_digit());
-    if let Some(at) = name.find("-part").filter(|at| *at > 0) {
-        return if ends_in_digits(at + 5) { &name[..at] } else { name };
-    }
-    if let Some(at) = name.rfind('p').filter(|at| *at > 1 && name.as_bytes()[at - 1].is_ascii_digit()) {
-        return if ends_in_digits(at + 1) { &name[..at] } else { name };
-    }
-    if ["hd", "sd", "vd", "xvd"].iter().any(|prefix| name.starts_with(prefix)) {
-        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        if letters.bytes().all(|b| b.is_ascii_lowercase()) {
-            return letters;
-        }
-    }
-    name
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The variables of the environment were not heeded.
     #[test]
-    fn partitions_are_stripped_as_linux_names_them() {
-        for (name, short) in [
-            ("sda1", "sda"), ("sda", "sda"), ("nvme0n1p1", "nvme0n1"), ("nvme0n1", "nvme0n1"), ("ata-X-part9", "ata-X"), ("ata-X-partx", "ata-X-partx"),
-            ("xvdb2", "xvdb"), ("loop0p1", "loop0"), ("mapper1", "mapper1"),
-        ] {
-            assert_eq!(strip_partition(name), short);
+    fn a_variable_is_set_as_openzfs_reads_it() {
+        for (value, expected) in [("1", true), ("YES", true), ("on", true), ("0x10", true), ("2 ", true), ("0", false), ("no", false), ("", false), ("0x0", false), ("true", false)] {
+            assert_eq!(is_yes(value), expected, "{value}");
         }
-        assert_eq!(strip_directory("/dev/disk/by-id/ata-X"), "ata-X");
-        assert_eq!(strip_directory("/dev/sda"), "sda");
-        assert_eq!(strip_directory("/img/d0"), "/img/d0");
     }
 }

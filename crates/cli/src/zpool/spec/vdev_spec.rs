@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use disk::Footprint;
 use rustix::fs::{Access, AtFlags, CWD};
 use tarnfs::control::SAME_DEVICE;
-use tarnfs::control::scan::DEVICE_DIRECTORIES;
+use tarnfs::control::scan::{DEVICE_DIRECTORIES, strip_directory};
 use tarnfs::control::{AllocationClass, Failure, FailureKind, PoolScan, PoolSelect, PoolState, PoolStatus, Request, VdevKind, VdevSpec, VdevStatus, Wanted};
 
 use super::device_contents::{self, Contents};
@@ -424,9 +424,7 @@ pub(in crate::zpool) fn print_layout(session: &mut Session<'_>, pool: &str, spec
 fn print_spec(session: &mut Session<'_>, spec: &VdevSpec, indent: usize) {
     let name = match (&spec.path, spec.kind) {
         (Some(path), VdevKind::Disk) => {
-            let text = path.display().to_string();
-            let short = DEVICE_DIRECTORIES.iter().find_map(|directory| text.strip_prefix(directory)?.strip_prefix('/'));
-            short.unwrap_or(&text).to_owned()
+            strip_directory(&path.display().to_string()).to_owned()
         }
         (Some(path), _) => path.display().to_string(),
         (None, kind) => kind_name(kind),

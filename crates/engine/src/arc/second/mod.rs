@@ -290,6 +290,11 @@ impl SecondLevel {
         self.devices.read().clone()
     }
 
+    /// Errors of the device with this guid are forgotten.
+    pub(super) fn clear_errors(&self, guid: u64) {
+        self.devices.read().iter().filter(|device| device.guid() == guid).for_each(|device| device.leaf.clear_errors());
+    }
+
     pub(super) fn statuses(&self) -> Vec<CacheDeviceStatus> {
         self.devices.read().iter().map(|device| device.status()).collect()
     }

@@ -7,6 +7,7 @@
 //! # On disk
 //! [`ondisk::history`]
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use ondisk::history::field;
@@ -21,6 +22,11 @@ use crate::dsl::meta::{Meta, key};
 use crate::error::{ErrorKind, Result, Within};
 use crate::host::Host;
 use crate::txg::Txg;
+
+/// Records that are read into memory, at most: a ring may have many millions. What is older is left out.
+const RECORDS_MAX: usize = 100_000;
+/// Their bytes, at most.
+const RECORDS_BYTES_MAX: u64 = 32 << 20;
 
 /// The ring in the object, with its record.
 struct Ring {
@@ -120,12 +126,35 @@ impl History {
         meta.mos.set_bonus(object, phys.as_bytes(), tx)
     }
 
-    /// All records, oldest first. A record that makes no sense ends the list.
+    /// The first record and the newest ones, oldest first, as many as there is room for.
     pub fn read(&self, meta: &Meta) -> Result<Vec<NvList>> {
+        self.newest(meta, RECORDS_MAX, RECORDS_BYTES_MAX)
+    }
+
+    /// The first record, and the last of all others: no more than `most` in all, of so many bytes.
+    pub(in crate::dsl) fn newest(&self, meta: &Meta, most: usize, bytes_max: u64) -> Result<Vec<NvList>> {
+        let mut first = None;
+        let (mut newest, mut bytes) = (VecDeque::new(), 0);
+        self.each(meta, &mut |record, length| {
+            if first.is_none() {
+                first = Some(record);
+                return;
+            }
+            newest.push_back((record, length));
+            bytes += length;
+            while newest.len() >= most || bytes > bytes_max {
+                let Some((_, length)) = newest.pop_front() else { break };
+                bytes -= length;
+            }
+        })?;
+        Ok(first.into_iter().chain(newest.into_iter().map(|(record, _)| record)).collect())
+    }
+
+    /// Shows all records, oldest first, each with its length. A record that makes no sense ends them.
+    pub fn each(&self, meta: &Meta, visit: &mut dyn FnMut(NvList, u64)) -> Result<()> {
         let object = self.object.load(Ordering::Relaxed);
-        let mut records = Vec::new();
         if object == 0 {
-            return Ok(records);
+            return Ok(());
         }
         let ring = Ring::load(meta, object).within(|| "history")?;
         for (mut at, end) in [(0, ring.phys.create_end.get()), (ring.phys.begin.get(), ring.phys.end.get())] {
@@ -138,13 +167,13 @@ impl History {
                     break;
                 }
                 match NvList::decode(&ring.read(meta, at + LENGTH_BYTES, length)?) {
-                    Ok(record) => records.push(record),
+                    Ok(record) => visit(record, length),
                     Err(_) => break,
                 }
                 at += LENGTH_BYTES + length;
             }
         }
-        Ok(records)
+        Ok(())
     }
 }
 

@@ -45,6 +45,10 @@ pub struct DedupSpace {
     pub referenced: u64,
     /// What the tables and their logs take themselves.
     pub tables: u64,
+    /// How long the tables and their logs are where they are not compressed.
+    pub length: u64,
+    /// How many blocks are in the tables.
+    pub blocks: u64,
 }
 
 /// An entry that this pass came by.
@@ -405,9 +409,11 @@ fn empty_log(mos: &Mos, object: u64, tx: &SyncTx<'_>) -> Result<()> {
 
 /// Adds the sums of a class to what the blocks of the tables take, and would take if each reference had its own.
 fn add_sums(totals: &mut DedupSpace, sums: &[u64]) {
+    const BLOCKS: usize = 0;
     const ALLOCATED: usize = 3;
     const REFERENCED: usize = 7;
     for bucket in sums.chunks_exact(STATISTICS_NUMBERS) {
+        totals.blocks = totals.blocks.saturating_add(bucket[BLOCKS]);
         totals.allocated = totals.allocated.saturating_add(bucket[ALLOCATED]);
         totals.referenced = totals.referenced.saturating_add(bucket[REFERENCED]);
     }
@@ -454,7 +460,9 @@ impl DedupTables {
             add_sums(&mut space, &sums);
             let classes = Class::ALL.into_iter().map(|class| table.object(&meta.mos, class)).collect::<Result<Vec<_>>>()?;
             for object in classes.into_iter().flatten().chain(table.logs.iter().copied()) {
-                space.tables = space.tables.saturating_add(meta.mos.0.hold(object)?.info().used_bytes);
+                let info = meta.mos.0.hold(object)?.info();
+                space.tables = space.tables.saturating_add(info.used_bytes);
+                space.length = space.length.saturating_add(info.max_block.saturating_add(1).saturating_mul(info.block_bytes));
             }
         }
         Ok(space)

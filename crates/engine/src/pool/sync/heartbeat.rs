@@ -35,6 +35,9 @@ use crate::vdev::label::{DeviceLabels, write_heartbeat};
 use crate::vdev::{Leaf, TopVdev, key};
 use crate::{bail, error};
 
+/// What the error begins with that stops a pool of which nothing was heard for too long.
+pub const NO_HEARTBEAT: &str = "no multihost heartbeat could be written";
+
 const NS_PER_MS: u64 = 1_000_000;
 /// The shortest look.
 const LOOK_NS_MIN: u64 = 1_000_000_000;
@@ -236,7 +239,7 @@ impl GroupWriter {
             return Ok(());
         }
         let seconds = silence / 1_000_000_000;
-        let failure = error!(Suspended, "no multihost heartbeat could be written for {seconds} s: another host may take the pool");
+        let failure = error!(Suspended, "{NO_HEARTBEAT} for {seconds} s: another host may take the pool");
         tracing::error!("pool {}: suspended: {failure}", self.configuration.name());
         // In this order: a thread that hears of it finds that nothing is written, and those that waited find why.
         self.layers.vdevs.gate().end();

@@ -16,7 +16,7 @@ use super::zpool::maintenance::{self, scrub};
 use super::zpool::devices::vdev_properties;
 use super::zpool::{cache, error_log, inspect, pool_properties};
 use super::{Failure, FailureKind, Imported};
-use crate::control::{Mount, PoolStatus, Reply, Request, VdevAux, VdevState};
+use crate::control::{DAMAGED_FILES, DEDUP_TABLES, DedupStatus, Mount, PoolSelect, PoolStatus, Reply, Request, VdevAux, VdevState, Wanted};
 
 /// The pools by name.
 pub(super) type Table = BTreeMap<String, Arc<Imported>>;
@@ -49,7 +49,7 @@ impl Beside {
     pub fn answer(&self, request: &Request, mounts: impl FnOnce() -> Vec<Mount>) -> Option<Reply> {
         let table = || self.table();
         let answer = match request {
-            Request::PoolStatus(select) => statuses(&table(), select.name.as_deref(), &mounts()).map(Reply::Status),
+            Request::PoolStatus(select) => statuses(&table(), select, mounts).map(Reply::Status),
             Request::PoolHistory(select) => maintenance::histories(&table(), select).map(Reply::History),
             Request::PoolList(select) | Request::PoolGet(select) => pool_properties::entries(&table(), select).map(Reply::Pools),
             Request::PoolCache(select) => cache::counters(&table(), select.name.as_deref()).map(Reply::Counters),
@@ -80,26 +80,34 @@ pub(super) fn select<'a>(table: &'a Table, name: Option<&str>) -> Result<Vec<(&'
     }
 }
 
-/// What `zpool status` shows; damaged files are called by where they are mounted.
-pub(super) fn statuses(table: &Table, name: Option<&str>, mounts: &[Mount]) -> Result<Vec<PoolStatus>, Failure> {
-    let with_errors = |(name, imported): (&String, &Imported)| -> Result<PoolStatus, Failure> {
-        let mut status = status(table, name, imported)?;
-        if status.error_count.is_some_and(|count| count != 0) {
-            status.errors = error_log::names(&imported.pool, mounts).map_err(|error| Failure::about_pool(&error))?;
+/// What `zpool status` shows; damaged files, if they are asked for, are called by where they are mounted.
+pub(super) fn statuses(table: &Table, select: &PoolSelect, mounts: impl FnOnce() -> Vec<Mount>) -> Result<Vec<PoolStatus>, Failure> {
+    let pools = self::select(table, select.name.as_deref())?;
+    let asks_for = |what: &str| matches!(&select.properties, Wanted::Only(names) if names.iter().any(|name| name == what));
+    let (with_names, with_dedup) = (asks_for(DAMAGED_FILES), asks_for(DEDUP_TABLES));
+    let mounts = if with_names { mounts() } else { Vec::new() };
+    let status_of = |(name, imported): (&String, &Imported)| {
+        let mut status = status(table, name, imported);
+        if with_names && status.error_count.is_some_and(|count| count != 0) {
+            status.errors = error_log::names(&imported.pool, &mounts);
         }
-        Ok(status)
+        if with_dedup && status.suspended.is_none() {
+            let (space, _) = imported.pool.engine().shared_space();
+            status.dedup = Some(DedupStatus { entries: space.blocks, disk_size: space.tables, memory_size: space.length });
+        }
+        status
     };
-    select(table, name)?.into_iter().map(with_errors).collect()
+    Ok(pools.into_iter().map(status_of).collect())
 }
 
 /// What is known of one pool; of its spares, which other pool uses them, too.
-pub(super) fn status(table: &Table, name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
-    let mut status = inspect::status(name, imported)?;
+pub(super) fn status(table: &Table, name: &str, imported: &Imported) -> PoolStatus {
+    let mut status = inspect::status(name, imported);
     for spare in status.spares.iter_mut().filter(|spare| spare.aux != VdevAux::Spared) {
         let is_user = |(other, imported): &(&String, &Arc<Imported>)| *other != name && imported.pool.engine().vdevs.find_leaf(spare.guid).is_some();
         if let Some((user, _)) = table.iter().find(is_user) {
             (spare.state, spare.aux, spare.used_by) = (VdevState::Healthy, VdevAux::Spared, Some(user.clone()));
         }
     }
-    Ok(status)
+    status
 }

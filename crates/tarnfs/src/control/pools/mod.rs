@@ -455,7 +455,7 @@ impl Backend for Pools {
     }
 
     fn pool_status(&mut self, select: PoolSelect) -> Result<Vec<PoolStatus>, Failure> {
-        beside::statuses(&self.pools, select.name.as_deref(), &self.mounter.list())
+        beside::statuses(&self.pools, &select, || self.mounter.list())
     }
 
     fn pool_set(&mut self, set: PoolSet) -> Result<(), Failure> {

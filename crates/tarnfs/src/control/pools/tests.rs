@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::control::*;
 
+mod damaged;
 mod refused;
 mod spares;
 mod stopped;

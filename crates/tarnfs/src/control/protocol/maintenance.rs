@@ -112,7 +112,7 @@ pub struct PoolReguid {
 pub struct PoolClear {
     /// The pool.
     pub name: String,
-    /// One device, by its path, last name or guid.
+    /// One device, by its name, path or guid, or all of a group.
     pub device: Option<String>,
 }
 

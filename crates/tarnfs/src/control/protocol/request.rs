@@ -357,6 +357,12 @@ pub struct PoolExport {
     pub hard_force: bool,
 }
 
+/// What a [`PoolSelect`] of a status has among its properties if the names of damaged files are wanted: to find them takes long.
+pub const DAMAGED_FILES: &str = "damaged files";
+
+/// What a [`PoolSelect`] of a status has among its properties if deduplication is to be told of: the tables may have to be read.
+pub const DEDUP_TABLES: &str = "dedup tables";
+
 /// Which pools, and which of their properties.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolSelect {

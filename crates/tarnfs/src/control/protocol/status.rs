@@ -444,7 +444,7 @@ pub struct DedupStatus {
     pub entries: u64,
     /// Bytes on disk.
     pub disk_size: u64,
-    /// Bytes in memory.
+    /// Bytes in memory if all of them were there.
     pub memory_size: u64,
 }
 
@@ -485,17 +485,43 @@ pub struct PoolStatus {
     /// The last time that RAID-Z got a device more, if it ever did.
     #[serde(default)]
     pub expansion: Option<ExpansionStatus>,
-    /// Deduplication, if it is used.
+    /// Deduplication, if it was asked for.
     pub dedup: Option<DedupStatus>,
     /// Known data errors; `None` when they cannot be counted.
     pub error_count: Option<u64>,
-    /// Names of what is damaged (`tank/home:/a/b`, `<metadata>:<0x3d>`), at most some hundred.
+    /// Names of what is damaged (`tank/home:/a/b`, `<metadata>:<0x3d>`), if they were asked for.
     #[serde(default)]
     pub errors: Vec<String>,
-    /// Supported features that are off although the `compatibility` property allows them.
-    pub features_disabled: bool,
-    /// Stopped after failed I/O; the `failmode` number.
-    pub suspended: Option<u64>,
+    /// What its features are to its `compatibility` property.
+    pub compatibility: Compatibility,
+    /// Stopped, and how.
+    pub suspended: Option<Suspension>,
+}
+
+/// What the features of a pool are to those that its `compatibility` property names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Compatibility {
+    /// It has what it may have.
+    Fits,
+    /// Supported features are off that it may have.
+    FeaturesDisabled,
+    /// It has features that are not named.
+    FeaturesNotNamed,
+    /// What it may have cannot be read.
+    Unreadable,
+}
+
+/// How a pool has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Suspension {
+    /// Requests wait for `zpool clear`.
+    Waiting,
+    /// Requests fail until `zpool clear`.
+    Continuing,
+    /// For good: no heartbeats could be written, and another host may have the pool.
+    Multihost,
+    /// For good.
+    Ended,
 }
 
 /// A feature that this program does not know.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tarnfs::control::scan::is_device;
 use tarnfs::control::{
     DeviceAttach, DeviceVerb, Failure, FailureKind, PoolDevice, PoolSelect, PoolStatus, Request, VdevKind, VdevState, VdevStatus, Wanted,
 };
@@ -98,10 +99,9 @@ fn perform(session: &mut Session<'_>, name: &str, verb: DeviceVerb) -> Result<()
     session.perform(Request::PoolDevice(PoolDevice { name: name.to_owned(), verb }))
 }
 
-/// A device by its path, last name or guid.
+/// A device by its name, path or guid.
 pub(super) fn find<'a>(vdev: &'a VdevStatus, name: &str) -> Option<&'a VdevStatus> {
-    let path = vdev.path.as_deref();
-    let is_path = path.is_some_and(|path| path == name || !name.contains('/') && path.rsplit('/').next() == Some(name));
+    let is_path = vdev.path.as_deref().is_some_and(|path| is_device(path, vdev.whole_disk, name));
     if is_path || vdev.guid.to_string() == name {
         return Some(vdev);
     }

@@ -2,6 +2,7 @@
 
 use engine::dsl::prop_table::{Property, is_user_property};
 use engine::pool::vdev_prop_table::{self, NOT_APPLICABLE};
+use tarnfs::control::scan::is_device;
 use tarnfs::control::{PoolSelect, PoolStatus, PropertyValue, Request, Source, Value, VdevKind, VdevState, VdevStatus, Wanted};
 
 use super::Flags;
@@ -50,8 +51,7 @@ fn find<'a>(status: &'a PoolStatus, operands: &[String]) -> Result<Vec<Shown<'a>
 }
 
 fn is_called(shown: &Shown<'_>, name: &str) -> bool {
-    let path = shown.vdev.path.as_deref();
-    let by_path = path.is_some_and(|path| path == name || !name.contains('/') && path.rsplit('/').next() == Some(name));
+    let by_path = shown.vdev.path.as_deref().is_some_and(|path| is_device(path, shown.vdev.whole_disk, name));
     let is_root = shown.vdev.kind == VdevKind::Root && name == "root";
     shown.name == name || by_path || is_root || shown.vdev.guid.to_string() == name
 }

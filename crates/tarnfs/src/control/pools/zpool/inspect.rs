@@ -1,7 +1,7 @@
 //! The health of an imported pool.
 
 use engine::error::Result;
-use engine::pool::{RebuildProgress, Removal};
+use engine::pool::{NO_HEARTBEAT, RebuildProgress, Removal};
 use engine::pool::expansion::ExpansionProgress;
 use engine::pool::checkpoint::Checkpoint;
 use ondisk::indirect::{REMOVAL_ACTIVE, REMOVAL_FINISHED};
@@ -11,29 +11,38 @@ use super::devices::shown;
 use super::error_log;
 use super::maintenance::scrub;
 use crate::Pool;
-use crate::control::pools::{Failure, Imported};
+use crate::control::pools::Imported;
 use crate::control::scan;
 use crate::control::{
-    CheckpointState, CheckpointStatus, ExpansionStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, ScanState, VdevStatus,
+    CheckpointState, CheckpointStatus, ExpansionStatus, PoolState, PoolStatus, RebuildState, RebuildStatus, RemovalStatus, ScanState, Suspension, VdevStatus,
 };
 
-/// What `zpool status` shows.
-pub(in crate::control::pools) fn status(name: &str, imported: &Imported) -> Result<PoolStatus, Failure> {
+/// What `zpool status` shows. What cannot be read is left out: a damaged pool is shown, and got rid of, like any other.
+pub(in crate::control::pools) fn status(name: &str, imported: &Imported) -> PoolStatus {
     let pool = &imported.pool;
-    let mut status = status_of(name, pool).map_err(|error| Failure::about_pool(&error))?;
+    let mut status = status_of(name, pool);
     imported.auxiliary.lock().status.show_in(&mut status);
     shown::show_caches(pool, &mut status.caches);
     status.root.stats.age_ns = pool.engine().context.host.now_ns().saturating_sub(imported.since_ns);
-    Ok(status)
+    status
 }
 
-fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
+/// What was read, if it could be.
+pub(super) fn readable<T: Default>(pool: &Pool, what: &str, read: Result<T>) -> T {
+    read.unwrap_or_else(|error| {
+        // Commands that wait ask several times in a second.
+        tracing::debug!("pool {}: {what} cannot be read, and is not shown: {error}", pool.name());
+        T::default()
+    })
+}
+
+fn status_of(name: &str, pool: &Pool) -> PoolStatus {
     let engine = pool.engine();
     let config = engine.config();
-    let waits = engine.vdevs.gate().failure().is_some();
-    let suspended = waits || engine.context.groups.failure().is_some();
+    let suspension = suspension(engine);
+    let suspended = suspension.is_some();
     let root = shown::pool_status(pool);
-    Ok(PoolStatus {
+    PoolStatus {
         name: name.to_owned(),
         guid: config.guid,
         state: PoolState::Active,
@@ -42,19 +51,31 @@ fn status_of(name: &str, pool: &Pool) -> Result<PoolStatus> {
         caches: Vec::new(),
         spares: Vec::new(),
         // A pool that has stopped may have lost what these are read from.
-        scan: if suspended { None } else { scrub::last_scan(pool)? },
+        scan: if suspended { None } else { readable(pool, "the last scan", scrub::last_scan(pool)) },
         error_scrub: scrub::last_error_scrub(pool),
         rebuilds: engine.rebuild_progress().into_iter().filter_map(rebuild).collect(),
-        checkpoint: if suspended { None } else { checkpoint(pool, &root)? },
-        removal: if suspended { None } else { engine.last_removal()?.map(removal) },
+        checkpoint: if suspended { None } else { readable(pool, "the checkpoint", checkpoint(pool, &root)) },
+        removal: if suspended { None } else { readable(pool, "the last removal", engine.last_removal()).map(removal) },
         expansion: engine.expansion_progress().map(expansion),
         root,
         dedup: None,
-        error_count: if suspended { None } else { Some(error_log::count(pool)?) },
+        error_count: if suspended { None } else { Some(error_log::count(pool)) },
         errors: Vec::new(),
-        features_disabled: scan::lacks_features(config.compatibility.as_ref(), &|feature| engine.dsl.meta.features.is_enabled(feature)),
-        suspended: suspended.then_some(u64::from(engine.vdevs.gate().refusal().is_some())),
-    })
+        compatibility: scan::compatibility_of(config.compatibility.as_ref(), &|feature| engine.dsl.meta.features.is_enabled(feature)),
+        suspended: suspension,
+    }
+}
+
+/// How the pool has stopped, if it has. What stopped it for good comes first: `zpool clear` is of no use then.
+fn suspension(engine: &engine::pool::Pool) -> Option<Suspension> {
+    let gate = engine.vdevs.gate();
+    match engine.context.groups.failure() {
+        Some(failure) if failure.message().contains(NO_HEARTBEAT) => Some(Suspension::Multihost),
+        Some(_) => Some(Suspension::Ended),
+        None if gate.failure().is_none() => None,
+        None if gate.refusal().is_some() => Some(Suspension::Continuing),
+        None => Some(Suspension::Waiting),
+    }
 }
 
 fn checkpoint(pool: &Pool, root: &VdevStatus) -> Result<Option<CheckpointStatus>> {

@@ -8,14 +8,13 @@ use ondisk::nvlist::{NvList, Value};
 
 use crate::control::compatibility::{self, Allowed};
 use crate::control::pools::beside::{self, Table};
-use crate::control::pools::zpool::devices::beside::words;
+use crate::control::pools::zpool::devices::auxiliary::is_called;
+use crate::control::pools::zpool::devices::beside::{find, look, words};
 use crate::control::pools::{Failure, FailureKind, Pools};
 use crate::control::{
     HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
 };
 
-/// Records of a reply, at most: what is older is left out, so that a reply stays small enough to send.
-const RECORDS_MAX: usize = 100_000;
 /// The longest command that is recorded.
 const COMMAND_BYTES_MAX: usize = 8 << 10;
 const OLD_EVENT: &str = "history internal event";
@@ -28,8 +27,7 @@ pub(in crate::control::pools) fn histories(table: &Table, select: &PoolSelect) -
         let dsl = &imported.pool.engine().dsl;
         // The command before this one is in it. Of a pool that waits for a device, what is on disk is shown.
         let _ = dsl.wait_for_tasks();
-        let mut records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
-        records.drain(1.min(records.len())..records.len().saturating_sub(RECORDS_MAX).max(1.min(records.len())));
+        let records = dsl.history.read(&dsl.meta).map_err(|error| Failure::about_pool(&error))?;
         Ok(PoolHistory { name: name.clone(), records: records.iter().map(HistoryRecord::of).collect() })
     });
     histories.collect()
@@ -92,25 +90,34 @@ pub(in crate::control::pools) fn checkpoint(engine: &engine::pool::Pool, discard
 pub(in crate::control::pools) fn clear(table: &Table, clear: &PoolClear) -> Result<(), Failure> {
     let Some(imported) = table.get(&clear.name) else { return Err(Failure::new(FailureKind::NoSuchPool)) };
     let engine = imported.pool.engine().clone();
-    let matches = |leaf: &engine::vdev::Leaf, device: &str| {
-        leaf.name() == device || leaf.guid().to_string() == device || leaf.name().rsplit('/').next() == Some(device)
-    };
     let chosen = match &clear.device {
-        None => None,
-        Some(device) => {
-            let leaves = engine.vdevs.leaves();
-            let found = leaves.iter().find(|leaf| matches(leaf, device)).map(|leaf| leaf.guid());
-            Some(found.ok_or_else(|| Failure::with(FailureKind::BadDevice, "no such device in pool"))?)
-        }
+        None => vec![None],
+        Some(device) => to_be_cleared(&engine, device)?.into_iter().map(Some).collect(),
     };
     if engine.is_read_only() {
         return Err(Failure::new(FailureKind::PoolReadOnly));
     }
     // Before anything is done: another host may have the pool, and its devices.
     check_not_stopped(&engine)?;
-    engine.forgive_devices(chosen, super::devices::beside::look(&engine));
-    engine.clear_errors(chosen);
+    chosen.iter().for_each(|device| engine.forgive_devices(*device, look(&engine)));
+    for device in chosen {
+        engine.clear_errors(device);
+        device.into_iter().for_each(|cache| engine.context.cache.clear_device_errors(cache));
+    }
     check_not_stopped(&engine)
+}
+
+/// The devices that have this name, or belong to the group of this name.
+fn to_be_cleared(engine: &engine::pool::Pool, name: &str) -> Result<Vec<u64>, Failure> {
+    let failure = match find(&engine.vdevs.config(), name) {
+        Ok(found) => return Ok(found.leaves().iter().map(|leaf| leaf.guid).collect()),
+        Err(failure) => failure,
+    };
+    let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
+    if listed.spares.iter().any(|spare| is_called(spare, name)) {
+        return Err(Failure::with(FailureKind::BadDevice, "device is reserved as a hot spare"));
+    }
+    listed.caches.iter().find(|cache| is_called(cache, name)).map(|cache| vec![cache.guid]).ok_or(failure)
 }
 
 /// Refuses a pool that something has stopped for good.

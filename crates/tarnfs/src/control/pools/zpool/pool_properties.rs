@@ -9,6 +9,7 @@ use ondisk::feature::Feature;
 
 use super::create::{PoolSettings, When};
 use super::cachefile;
+use super::inspect::readable;
 use crate::control::pools::beside::{self, Table};
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
 use crate::control::{PoolEntry, PoolSelect, PoolSet, PoolStatus, PropertyValue, Source, Value, Wanted};
@@ -34,7 +35,7 @@ struct View<'a> {
 /// What `zpool list` and `zpool get` show.
 pub(in crate::control::pools) fn entries(table: &Table, select: &PoolSelect) -> Result<Vec<PoolEntry>, Failure> {
     let pools = beside::select(table, select.name.as_deref())?;
-    pools.into_iter().map(|(name, imported)| entry(table, name, imported, &select.properties)).collect()
+    Ok(pools.into_iter().map(|(name, imported)| entry(table, name, imported, &select.properties)).collect())
 }
 
 impl Pools {
@@ -90,29 +91,28 @@ fn boot_dataset(imported: &Imported, name: &str) -> Result<u64, Failure> {
     imported.pool.engine().dsl.open_dataset(name).map(|dataset| dataset.object).map_err(|_| bad())
 }
 
-fn entry(table: &Table, name: &str, imported: &Imported, wanted: &Wanted) -> Result<PoolEntry, Failure> {
-    let status = beside::status(table, name, imported)?;
+fn entry(table: &Table, name: &str, imported: &Imported, wanted: &Wanted) -> PoolEntry {
+    let status = beside::status(table, name, imported);
     let capacity = imported.pool.engine().capacity();
     let suspended = status.suspended.is_some();
-    let stored = if suspended { Ok(Vec::new()) } else { imported.pool.engine().stored_properties() };
-    let stored = stored.map_err(|error| Failure::about_pool(&error))?;
+    let stored = if suspended { Vec::new() } else { readable(&imported.pool, "what is stored of properties", imported.pool.engine().stored_properties()) };
     let view = View { imported, status: &status, capacity, stored };
-    let properties = view.properties(wanted).map_err(|error| Failure::about_pool(&error))?;
-    Ok(PoolEntry { name: name.to_owned(), guid: status.guid, properties, status })
+    let properties = view.properties(wanted);
+    PoolEntry { name: name.to_owned(), guid: status.guid, properties, status }
 }
 
 impl View<'_> {
-    fn properties(&self, wanted: &Wanted) -> Result<Vec<PropertyValue>> {
+    fn properties(&self, wanted: &Wanted) -> Vec<PropertyValue> {
         let mut properties = Vec::new();
         match wanted {
             Wanted::Only(names) => {
                 for name in names {
-                    properties.extend(self.one(name)?);
+                    properties.extend(self.one(name));
                 }
             }
             Wanted::All => {
                 for property in PROPERTIES.iter().filter(|property| property.is_visible()) {
-                    properties.extend(self.native(property.name)?);
+                    properties.extend(self.native(property.name));
                 }
                 properties.extend(Feature::all().map(|feature| self.feature(feature)));
                 for unsupported in &self.imported.pool.engine().unsupported {
@@ -121,16 +121,16 @@ impl View<'_> {
                 properties.extend(self.stored.iter().filter(|(name, _)| is_user_property(name)).filter_map(|(name, _)| self.user(name)));
             }
         }
-        Ok(properties)
+        properties
     }
 
-    fn one(&self, name: &str) -> Result<Option<PropertyValue>> {
+    fn one(&self, name: &str) -> Option<PropertyValue> {
         if let Some(feature) = name.strip_prefix("feature@") {
-            return Ok(Feature::from_name(feature).map(|feature| self.feature(feature)));
+            return Feature::from_name(feature).map(|feature| self.feature(feature));
         }
         match find(name) {
             Some(property) => self.native(property.name),
-            None => Ok(self.user(name)),
+            None => self.user(name),
         }
     }
 
@@ -154,7 +154,12 @@ impl View<'_> {
         self.stored.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    fn native(&self, name: &'static str) -> Result<Option<PropertyValue>> {
+    /// A property that cannot be read has no value.
+    fn native(&self, name: &'static str) -> Option<PropertyValue> {
+        readable(&self.imported.pool, name, self.read_native(name))
+    }
+
+    fn read_native(&self, name: &'static str) -> Result<Option<PropertyValue>> {
         if let Some(number) = self.fact(name)? {
             return Ok(Some(PropertyValue::new(name, number, Source::None)));
         }

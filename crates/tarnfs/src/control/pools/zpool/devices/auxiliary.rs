@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use super::super::create::creation_failure;
 use crate::control::auxiliary::AuxiliaryStatus;
 use crate::control::pools::{Failure, FailureKind, Imported, Pools};
+use crate::control::scan::is_device;
 use crate::control::{SAME_DEVICE, VdevState, VdevStatus};
 
 /// A spare that a verb brings in: while this is there, nothing else takes it.
@@ -259,8 +260,8 @@ pub(in crate::control::pools) fn spare_leaf(engine: &engine::pool::Pool, guid: u
     Ok(NewLeaf { disk, path, whole_disk: spare.is_some_and(|spare| spare.flag(key::WHOLE_DISK)) })
 }
 
-/// Is a device called so: by its path, the last name of that, or its guid?
-pub(super) fn is_called(device: &VdevConfig, name: &str) -> bool {
-    let path = device.string(key::PATH).unwrap_or_default();
-    path == name || path.rsplit('/').next() == Some(name) || device.guid.to_string() == name
+/// Is a device called so: by its name, path or guid?
+pub(in crate::control::pools) fn is_called(device: &VdevConfig, name: &str) -> bool {
+    let by_path = device.string(key::PATH).is_some_and(|path| is_device(&path, device.flag(key::WHOLE_DISK), name));
+    by_path || device.guid.to_string() == name
 }

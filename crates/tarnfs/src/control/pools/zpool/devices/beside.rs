@@ -18,13 +18,18 @@ use crate::control::pools::{Failure, FailureKind, Imported, Pools, names};
 use crate::control::{DeviceAttach, DeviceVerb, PoolDevice, PoolSplit, Reply, VdevState};
 use crate::pool::open_options;
 
-/// A device by its path, last name or guid, a group by its name or guid: the description.
+/// A device by its name, path or guid, a group by its name or guid: the description.
 ///
 /// # Errors
 /// There is none, or there are several.
-pub(super) fn find<'a>(tree: &'a VdevConfig, name: &str) -> Result<&'a VdevConfig, Failure> {
+pub(in crate::control::pools) fn find<'a>(tree: &'a VdevConfig, name: &str) -> Result<&'a VdevConfig, Failure> {
     let mut found = Vec::new();
     gather(tree, name, &mut found);
+    // A disk that replaces its own first partition has the path that stands for both.
+    let is_exact = |vdev: &&VdevConfig| vdev.string(key::PATH).is_some_and(|path| path == name);
+    if found.len() > 1 && found.iter().any(is_exact) {
+        found.retain(is_exact);
+    }
     match found.as_slice() {
         [one] => Ok(one),
         [] => Err(Failure::with(FailureKind::BadDevice, "no such device in pool")),
@@ -33,10 +38,8 @@ pub(super) fn find<'a>(tree: &'a VdevConfig, name: &str) -> Result<&'a VdevConfi
 }
 
 fn gather<'a>(vdev: &'a VdevConfig, name: &str, found: &mut Vec<&'a VdevConfig>) {
-    let path = vdev.string(key::PATH);
-    let is_path = |path: &str| path == name || path.rsplit('/').next() == Some(name) && !name.contains('/');
     let is_group = !vdev.kind.is_leaf() && !vdev.kind.is_placeholder() && vdev.group_name() == name;
-    if path.as_deref().is_some_and(is_path) || vdev.guid.to_string() == name || is_group {
+    if auxiliary::is_called(vdev, name) || is_group {
         found.push(vdev);
     }
     vdev.children.iter().for_each(|child| gather(child, name, found));
@@ -314,5 +317,22 @@ mod tests {
         assert_eq!(guid("/x/c/old"), Ok(21));
         assert!(guid("a").unwrap_err().contains("several"));
         assert_eq!(guid("nothing").unwrap_err(), "no such device in pool");
+    }
+
+    #[test]
+    fn a_whole_disk_is_found_by_the_name_that_is_shown() {
+        let disk = |id: u64, path: &str| {
+            let mut leaf = VdevConfig::new(VdevKind::Disk, id, 11 + id);
+            leaf.set_string(key::PATH, path);
+            leaf.set(key::WHOLE_DISK, 1);
+            leaf
+        };
+        let mut root = VdevConfig::new(VdevKind::Root, 0, 1);
+        root.children = vec![disk(0, "/dev/sda1"), disk(1, "/dev/disk/by-id/ata-X-part1"), disk(2, "/dev/sdb1"), disk(3, "/dev/sdb")];
+        let guid = |name: &str| find(&root, name).map(|vdev| vdev.guid).map_err(|failure| failure.message);
+        assert_eq!((guid("sda"), guid("/dev/sda"), guid("sda1"), guid("ata-X")), (Ok(11), Ok(11), Ok(11), Ok(12)));
+        // The new disk has the path that is also that of the old one's partition.
+        assert_eq!((guid("/dev/sdb"), guid("/dev/sdb1")), (Ok(14), Ok(13)));
+        assert!(guid("sdb").unwrap_err().contains("several"));
     }
 }

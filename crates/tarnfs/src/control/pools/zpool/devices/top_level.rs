@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use engine::error::ErrorKind;
-use engine::vdev::{TopVdev, VdevConfig, VdevKind, key};
+use engine::vdev::{TopVdev, VdevConfig, VdevKind};
 
+use super::auxiliary::is_called;
 use super::beside::words;
 use super::super::create::{NewDevices, creation_failure};
 use crate::control::pools::{Failure, FailureKind, Pools};
@@ -109,12 +110,7 @@ fn find_named(tops: &[Arc<TopVdev>], name: &str) -> Result<u64, Failure> {
 fn named(top: &TopVdev, name: &str) -> Option<u64> {
     let config = top.config();
     let group = |vdev: &VdevConfig| !vdev.kind.is_leaf() && vdev.group_name() == name;
-    let is_called = |vdev: &VdevConfig| {
-        let path = vdev.string(key::PATH);
-        let by_path = path.as_deref().is_some_and(|path| path == name || path.rsplit('/').next() == Some(name));
-        by_path || vdev.guid.to_string() == name || group(vdev)
-    };
-    std::iter::once(&config).chain(config.leaves()).find(|vdev| is_called(vdev)).map(|vdev| vdev.guid)
+    std::iter::once(&config).chain(config.leaves()).find(|vdev| is_called(vdev, name) || group(vdev)).map(|vdev| vdev.guid)
 }
 
 #[cfg(test)]
