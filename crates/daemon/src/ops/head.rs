@@ -262,7 +262,7 @@ impl Ops {
         reopening.frees = changed.is_err();
         let opened = reopening.now();
         if let Some(filesystem) = self.head.current() {
-            names = filesystem.leading_elsewhere(names);
+            names.retain(|name| name.leads_elsewhere(&filesystem));
         }
         drop(closed);
         self.forget_names(&names);

@@ -99,7 +99,7 @@ impl Ops {
     pub(in crate::ops) fn names_to_compare(&self, filesystem: &FileSystem) -> Vec<KnownName> {
         // Where names are not exact it remembers none.
         let remembers = self.notifier.lock().is_some() && filesystem.names_are_exact();
-        if remembers && !self.forgets_names() { filesystem.known_names() } else { Vec::new() }
+        if remembers && !self.forgets_names() { KnownName::all_in(filesystem) } else { Vec::new() }
     }
 
     /// The kernel looks these names up again. Never to be called by an operation of this mount, nor while one waits at the gate: it may hold the directory's lock.

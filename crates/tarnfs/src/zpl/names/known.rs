@@ -25,15 +25,16 @@ pub struct KnownName {
     pub inode: InodeNumber,
 }
 
-impl FileSystem {
+impl KnownName {
     /// The names of files that somebody refers to; of a directory that cannot be read those before the damage. This is no access to the directories.
-    pub fn known_names(&self) -> Vec<KnownName> {
-        let known: HashSet<InodeNumber> = self.known_inodes().into_iter().collect();
-        let mut seen = HashSet::from([self.root()]);
-        let mut ahead = vec![self.root()];
+    #[must_use]
+    pub fn all_in(files: &FileSystem) -> Vec<KnownName> {
+        let known: HashSet<InodeNumber> = files.known_inodes().into_iter().collect();
+        let mut seen = HashSet::from([files.root()]);
+        let mut ahead = vec![files.root()];
         let mut names = Vec::new();
         while let Some(directory) = ahead.pop() {
-            let listed = self.each_stored(directory, |name, inode, kind| {
+            let listed = each_stored(files, directory, |name, inode, kind| {
                 if !known.contains(&inode) {
                     return;
                 }
@@ -44,32 +45,32 @@ impl FileSystem {
                 names.push(KnownName { directory, name, inode });
             });
             if let Err(error) = listed {
-                tracing::debug!("{}: not all names in inode {directory} are known: {error}", self.objset.name());
+                tracing::debug!("{}: not all names in inode {directory} are known: {error}", files.objset().name());
             }
         }
         names
     }
 
-    fn each_stored(&self, directory: InodeNumber, mut each: impl FnMut(Vec<u8>, InodeNumber, FileKind)) -> Result<()> {
-        let directory = self.inode(directory)?;
-        let zap = directory.directory_zap()?;
-        let mut cursor = Cursor::start();
-        while let Some(entry) = zap.next(&mut cursor)? {
-            let value = entry.value.first();
-            each(entry.name, znode::entry_object(value), FileKind::of_directory_type(znode::entry_type(value)));
-        }
-        Ok(())
-    }
-
-    /// Those of the names that lead to another file in these contents, or to none; and those of which that cannot be found out.
+    /// Whether it leads to another file in these contents, or to none; or that cannot be found out.
     #[must_use]
-    pub fn leading_elsewhere(&self, names: Vec<KnownName>) -> Vec<KnownName> {
-        names.into_iter().filter(|known| !self.leads_there(known).unwrap_or(false)).collect()
+    pub fn leads_elsewhere(&self, files: &FileSystem) -> bool {
+        !self.leads_there(files).unwrap_or(false)
     }
 
-    fn leads_there(&self, known: &KnownName) -> Result<bool> {
-        let directory = self.inode(known.directory)?;
-        let found = self.entries().find_entry(&directory, &known.name)?;
-        Ok(found.is_some_and(|(inode, _)| inode == known.inode))
+    fn leads_there(&self, files: &FileSystem) -> Result<bool> {
+        let directory = files.inode(self.directory)?;
+        let found = files.entries().find_entry(&directory, &self.name)?;
+        Ok(found.is_some_and(|(inode, _)| inode == self.inode))
     }
+}
+
+fn each_stored(files: &FileSystem, directory: InodeNumber, mut each: impl FnMut(Vec<u8>, InodeNumber, FileKind)) -> Result<()> {
+    let directory = files.inode(directory)?;
+    let zap = directory.directory_zap()?;
+    let mut cursor = Cursor::start();
+    while let Some(entry) = zap.next(&mut cursor)? {
+        let value = entry.value.first();
+        each(entry.name, znode::entry_object(value), FileKind::of_directory_type(znode::entry_type(value)));
+    }
+    Ok(())
 }
