@@ -148,7 +148,6 @@ fn snapshots_taken_together_need_room_together() {
     assert!(dsl.open_dataset("pool/a@s").is_err() && dsl.open_dataset("pool/b@s").is_err());
     assert!(take(&["pool/a@s"]).is_empty());
     assert_eq!(take(&["pool/b@s"]), [ErrorKind::NoSpace]);
-    rig.check();
 }
 
 /// In a pool so full that hardly anything but freeing is allowed, a reservation could not be given up, which would have made room.
@@ -184,7 +183,8 @@ fn what_is_being_freed_is_in_no_quotas_way() {
     drop(tx);
     assert_eq!([checked(false), checked(true)], [Ok(()), Err(ErrorKind::NoSpace)]);
     rig.with_syncs(|dsl| dsl.set_properties("pool/a", quota(2 << 20))).unwrap();
-    let refused = rig.with_syncs(|dsl| dsl.set_properties("pool/a", quota(1 << 10)));
+    let too_much = vec![("reservation".to_owned(), PropertyChange::Set(PropertyValue::Number(1 << 50)))];
+    let refused = rig.with_syncs(|dsl| dsl.set_properties("pool/a", too_much));
     assert_eq!(refused.map_err(|error| error.kind()), Err(ErrorKind::NoSpace));
     drop((member, objset));
     rig.check();

@@ -81,6 +81,11 @@ pub trait Mounter: Send {
         plans.into_iter().map(|plan| self.mount(plan)).collect()
     }
 
+    /// Whether anything can be mounted at all, so that what is not mounted is missed.
+    fn can_mount(&self) -> bool {
+        true
+    }
+
     /// Has the contents of a mounted file system opened, though nobody has used them.
     fn open(&mut self, dataset: &str) {
         let _ = dataset;
@@ -241,6 +246,10 @@ pub struct NoMounts;
 impl Mounter for NoMounts {
     fn mount(&mut self, _: MountPlan) -> Result<(), Failure> {
         Err(Failure::with(FailureKind::MountFailed, "this program does not mount"))
+    }
+
+    fn can_mount(&self) -> bool {
+        false
     }
 
     fn remount(&mut self, _: &Arc<Pool>, _: &str, _: &[String]) -> Result<(), Failure> {

@@ -115,8 +115,8 @@ impl Pools {
     }
 
     fn try_mount(&mut self, name: &str, was_mounted: bool) -> Result<(), Failure> {
-        if !self.caller.is_superuser {
-            // Linux lets nobody else mount.
+        // Linux lets nobody else mount.
+        if !self.caller.is_superuser || !self.mounter.can_mount() {
             return Ok(());
         }
         let failed = |error: crate::Error| Failure::about_dataset(&error);
