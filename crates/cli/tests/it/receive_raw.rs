@@ -180,7 +180,7 @@ fn keys_that_the_sender_changed_stay_in_relation() {
     let facts = |name: &str| to.rig.ok(&format!("zfs get -Ho value encryptionroot,keylocation tank/copy{name}"));
     assert_eq!(facts("/child"), "tank/copy\nnone\n");
     to.rig.ok("zfs snapshot -r tank/pass@f");
-    let package = fs::read(to.sent("zfs send -Rw -i @e tank/pass@f")).expect("a package");
+    let package = fs::read(to.sent("zfs send -Rw -i tank/pass@e tank/pass@f")).expect("a package");
     let package = with_described(&package, "tank/pass/child", |list| list.set_flag("is_encroot"));
     let package = with_described(&package, "tank/pass/changed", |list| assert!(list.remove("is_encroot")));
     let path = to.directory.path().join("changed");
@@ -191,7 +191,7 @@ fn keys_that_the_sender_changed_stay_in_relation() {
     assert_eq!(facts("/changed"), "tank/copy\nnone\n");
     // And back again.
     to.rig.ok("zfs snapshot -r tank/pass@g");
-    to.received("zfs receive tank/copy", &to.sent("zfs send -Rw -i @f tank/pass@g"));
+    to.received("zfs receive tank/copy", &to.sent("zfs send -Rw -i tank/pass@f tank/pass@g"));
     assert_eq!(facts("/child"), "tank/copy\nnone\n");
     assert_eq!(facts("/changed"), "tank/copy/changed\nfile:///run/keys/new.key\n");
     to.finish();

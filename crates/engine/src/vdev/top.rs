@@ -478,7 +478,8 @@ impl TopVdev {
         if members.leaves.iter().any(|leaf| !leaf.is_open()) {
             return self.asize();
         }
-        let sizes = members.leaves.iter().filter_map(|leaf| label::data_bytes(leaf.device_bytes()));
+        // One that was closed since has none.
+        let sizes = members.leaves.iter().map(|leaf| label::data_bytes(leaf.device_bytes()).unwrap_or(0));
         members.layout.asize_of(sizes.min().unwrap_or(0))
     }
 }

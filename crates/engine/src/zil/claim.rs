@@ -129,7 +129,9 @@ fn is_unreadable(error: &Error) -> bool {
 }
 
 fn unreadable(objset: &Objset, error: &Error) -> Error {
-    error!(NoDevice, "{}: its intent log cannot be read ({error}); import with -m to do without what it holds", objset.name())
+    // Another device may have what one that is there refuses to read: without that one nothing has to be given up.
+    let first = if error.kind() == ErrorKind::Io { "disconnect the device that fails if others have what it has, or " } else { "" };
+    error!(NoDevice, "{}: its intent log cannot be read ({error}); {first}import with -m to do without what it holds", objset.name())
 }
 
 fn give_up_unreadable(objset: &Objset, txg: Txg, error: &Error) {

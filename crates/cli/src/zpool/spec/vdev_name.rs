@@ -25,7 +25,7 @@ impl Default for Naming {
 fn is_yes(value: &str) -> bool {
     let (digits, radix) = value.strip_prefix("0x").map_or((value, 10), |digits| (digits, 16));
     let lower = value.to_ascii_lowercase();
-    lower.starts_with("yes") || lower.starts_with("on") || digits.chars().take_while(|digit| digit.is_digit(radix)).any(|digit| digit != '0')
+    lower == "yes" || lower == "on" || digits.chars().take_while(|digit| digit.is_digit(radix)).any(|digit| digit != '0')
 }
 
 impl Naming {

@@ -145,11 +145,13 @@ impl Ops {
     /// Checks the free room, of which what we have taken from the kernel is no part any more, on disk or not. Returns whether it is short.
     pub(in crate::ops) fn look_for_room(&self) -> bool {
         let available = self.head.current().map_or(0, |filesystem| filesystem.room());
-        let short = available < self.options.read().short_of_room;
+        let limit = self.options.read().short_of_room;
+        let short = available < limit;
         if short && !self.writeback.room_is_short.swap(true, Ordering::Relaxed) {
             tracing::debug!(dataset = self.dataset_name(), available, "little room: the kernel asks before each write");
             self.writeback.forget(Forget::All);
-        } else if !short {
+        } else if available / 2 >= limit {
+            // The room falls and rises with what waits to be written: not with each group.
             self.writeback.room_is_short.store(false, Ordering::Relaxed);
         }
         short

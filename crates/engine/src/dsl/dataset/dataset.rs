@@ -255,6 +255,11 @@ impl Dataset {
         Ok(snapshots.into_iter().map(|(_, name, object)| (name, object)).collect())
     }
 
+    /// Whether case does not matter to names of files and snapshots.
+    pub(in crate::dsl) fn ignores_case(&self) -> bool {
+        self.phys().flags.get() & DATASET_FLAG_CASE_INSENSITIVE != 0
+    }
+
     /// The object of the snapshot called `name`. Where case does not matter to names of files, it does not to those of snapshots: one that is written just so
     /// is the one, and else one that differs in case.
     #[doc(alias = "dsl_dataset_snap_lookup")]
@@ -265,7 +270,7 @@ impl Dataset {
             names => self.meta().mos.zap(names)?,
         };
         let found = names.lookup_u64(name)?;
-        if found.is_some() || phys.flags.get() & DATASET_FLAG_CASE_INSENSITIVE == 0 {
+        if found.is_some() || !self.ignores_case() {
             return Ok(found);
         }
         Ok(names.lookup_matching(name, Match::Normalized)?.map(|(value, _)| value.first()))

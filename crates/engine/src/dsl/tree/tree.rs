@@ -264,7 +264,11 @@ impl Tree {
             None => Ok(head),
             Some(snapshot) => {
                 let object = head.snapshot_object(snapshot)?.ok_or_else(missing)?;
-                self.snapshot_names.remember(head.phys().snapshot_names.get(), object, snapshot);
+                let names = head.phys().snapshot_names.get();
+                // Where case does not matter, it may be called otherwise.
+                if !head.ignores_case() || self.meta().mos.zap_u64(names, snapshot)? == Some(object) {
+                    self.snapshot_names.remember(names, object, snapshot);
+                }
                 self.dataset(object)
             }
         }

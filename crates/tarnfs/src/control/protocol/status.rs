@@ -493,15 +493,18 @@ pub struct PoolStatus {
     #[serde(default)]
     pub errors: Vec<String>,
     /// What its features are to its `compatibility` property.
+    #[serde(default)]
     pub compatibility: Compatibility,
-    /// Stopped, and how.
+    /// Stopped, and how. Daemons of before said only whether.
+    #[serde(default, rename = "stopped")]
     pub suspended: Option<Suspension>,
 }
 
 /// What the features of a pool are to those that its `compatibility` property names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compatibility {
     /// It has what it may have.
+    #[default]
     Fits,
     /// Supported features are off that it may have.
     FeaturesDisabled,

@@ -77,7 +77,7 @@ pub struct StreamReceive {
     #[serde(default)]
     pub inherited: Vec<String>,
     /// Whether the sender's dataset is encrypted with the key of the one above it, or with its own. `None`: that is not said, or does not matter here.
-    #[serde(default)]
+    #[serde(default, rename = "key_inherited")]
     pub inherits_key: Option<bool>,
     /// Where the sender has its key.
     #[serde(default)]

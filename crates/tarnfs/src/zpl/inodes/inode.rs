@@ -262,10 +262,6 @@ impl FileSystem {
             let inode = InodeRef { fs: self, inode, _entered: entered, leaves: false };
             // One without links is alive only as long as somebody refers to it, and nobody did.
             if !even_unlinked && was_known == Some(false) && inode.word(Attribute::Links)? == 0 {
-                // One that was not removed has a name, whatever its links say: freed, it would leave the name to the next file of its number.
-                if !self.names.unlinked().contains(object).unwrap_or(false) {
-                    inode.leave();
-                }
                 bail!(Stale, "inode {object} was removed");
             }
             return Ok(inode);
@@ -308,7 +304,8 @@ impl FileSystem {
     fn released(&self, inode: &Inode) {
         let object = inode.object;
         match inode.word(Attribute::Links) {
-            Ok(0) if !self.is_read_only() => {
+            // One that is not in the delete queue was not removed, whatever its links say: freed, it would leave its name to the next file of its number.
+            Ok(0) if !self.is_read_only() && self.names.unlinked().contains(object).unwrap_or(false) => {
                 // What fails here stays in the delete queue, and is tried again at the next mount.
                 if let Err(error) = self.free_unlinked(inode) {
                     tracing::warn!("{}: inode {object} was removed but cannot be freed yet: {error}", self.objset.name());

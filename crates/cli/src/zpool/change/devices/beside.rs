@@ -79,7 +79,10 @@ fn device(session: &mut Session<'_>, pool: &PoolStatus, (old, new): (&String, &S
     let found = find(&pool.root, old);
     // What is overwritten can be replaced in its place: its label tells.
     let is_given_up = |vdev: &&VdevStatus| {
-        let in_place = specs.first().is_some_and(|spec| spec.path.is_some() && spec.path.as_deref() == vdev.path.as_deref().map(Path::new));
+        let in_place = specs.first().is_some_and(|spec| {
+            let new = spec.path.as_deref().and_then(Path::to_str);
+            new.zip(vdev.path.as_deref()).is_some_and(|(new, path)| is_device(path, vdev.whole_disk, new))
+        });
         replace && (in_place || !matches!(vdev.state, VdevState::Healthy | VdevState::Degraded))
     };
     let given_up = found.filter(is_given_up).map(|vdev| vdev.guid);

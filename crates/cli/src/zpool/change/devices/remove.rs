@@ -97,5 +97,5 @@ fn find<'a>(pool: &'a PoolStatus, device: &str) -> Option<&'a VdevStatus> {
 
 fn is_named(pool: &PoolStatus, vdev: &VdevStatus, device: &str) -> bool {
     let shown = |naming: Naming| naming.name(vdev, &pool.name) == device;
-    shown(Naming::default()) || shown(Naming { guid: true, ..Naming::default() }) || vdev.path.as_deref().is_some_and(|path| is_device(path, vdev.whole_disk, device))
+    shown(Naming { guid: false, follow: false, path: false }) || shown(Naming { guid: true, ..Naming::default() }) || vdev.path.as_deref().is_some_and(|path| is_device(path, vdev.whole_disk, device))
 }

@@ -55,9 +55,7 @@ pub(in crate::zpool) fn scrub(session: &mut Session<'_>, words: &[String]) -> Ou
         () if dates != (0, 0) => ScrubCommand::BeginBetween(dates.0, dates.1),
         () => ScrubCommand::Begin,
     };
-    // A scrub of everything is not paused or ended by what is for error scrubs.
-    let only_errors = has('e') && (has('p') || has('s'));
-    each(session, if has('a') { &[] } else { &operands }, command, (only_errors, has('w')))
+    each(session, if has('a') { &[] } else { &operands }, command, has('w'))
 }
 
 /// A day, or a minute of it, in seconds since 1970; its end with `up`.
@@ -77,17 +75,17 @@ pub(in crate::zpool) fn resilver(session: &mut Session<'_>, words: &[String]) ->
     if operands.is_empty() {
         return Err(session.misuse("missing pool name argument"));
     }
-    each(session, &operands, ScrubCommand::Resilver, (false, false))
+    each(session, &operands, ScrubCommand::Resilver, false)
 }
 
-/// Does it with each of these pools, or with all where none is named; with `only_errors` where an error scrub is under way. Then, with `wait`, waits until each is done.
-fn each(session: &mut Session<'_>, names: &[String], command: ScrubCommand, (only_errors, wait): (bool, bool)) -> Outcome {
+/// Does it with each of these pools, or with all where none is named. Then, with `wait`, waits until each is done.
+fn each(session: &mut Session<'_>, names: &[String], command: ScrubCommand, wait: bool) -> Outcome {
     let (statuses, mut code) = pools::statuses(session, names);
     for status in &statuses {
         if status.state == PoolState::Unavailable {
             complain!(session, "cannot scan '{}': pool is currently unavailable", status.name);
             code = 1;
-        } else if (!only_errors || is_reading_errors(status)) && !one(session, status, command) {
+        } else if !one(session, status, command) {
             code = 1;
         }
     }
@@ -97,11 +95,6 @@ fn each(session: &mut Session<'_>, names: &[String], command: ScrubCommand, (onl
         }
     }
     Ok(code)
-}
-
-/// Is an error scrub under way, paused or not?
-fn is_reading_errors(status: &PoolStatus) -> bool {
-    status.error_scrub.as_ref().is_some_and(|scrub| scrub.state == ScanState::Scanning)
 }
 
 fn one(session: &mut Session<'_>, status: &PoolStatus, command: ScrubCommand) -> bool {

@@ -146,7 +146,9 @@ pub(in crate::control::pools) fn names(pool: &Pool, mounts: &[Mount]) -> Vec<Str
             left -= 1;
         }
     }
-    if is_full {
+    if is_full && left == 0 {
+        names.push("... and perhaps more".to_owned());
+    } else if is_full {
         names.push(format!("... and at least {left} more"));
     } else if left > 0 {
         names.push(format!("... and {left} more"));

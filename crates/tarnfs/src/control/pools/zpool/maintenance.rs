@@ -8,11 +8,11 @@ use ondisk::nvlist::{NvList, Value};
 
 use crate::control::compatibility::{self, Allowed};
 use crate::control::pools::beside::{self, Table};
-use crate::control::pools::zpool::devices::auxiliary::is_called;
 use crate::control::pools::zpool::devices::beside::{find, look, words};
-use crate::control::pools::{Failure, FailureKind, Pools};
+use crate::control::pools::{Failure, FailureKind, Imported, Pools};
+use crate::control::scan::is_device;
 use crate::control::{
-    HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade,
+    HistoryRecord, HistoryWhat, PoolClear, PoolHistory, PoolRecord, PoolReguid, PoolSelect, PoolUpgrade, VdevStatus,
 };
 
 /// The longest command that is recorded.
@@ -92,14 +92,16 @@ pub(in crate::control::pools) fn clear(table: &Table, clear: &PoolClear) -> Resu
     let engine = imported.pool.engine().clone();
     let chosen = match &clear.device {
         None => vec![None],
-        Some(device) => to_be_cleared(&engine, device)?.into_iter().map(Some).collect(),
+        Some(device) if *device == engine.guid().to_string() => vec![None],
+        Some(device) => to_be_cleared(&imported, device)?.into_iter().map(Some).collect(),
     };
     if engine.is_read_only() {
         return Err(Failure::new(FailureKind::PoolReadOnly));
     }
     // Before anything is done: another host may have the pool, and its devices.
     check_not_stopped(&engine)?;
-    chosen.iter().for_each(|device| engine.forgive_devices(*device, look(&engine)));
+    let found = look(&engine);
+    chosen.iter().for_each(|device| engine.forgive_devices(*device, found.clone()));
     for device in chosen {
         engine.clear_errors(device);
         device.into_iter().for_each(|cache| engine.context.cache.clear_device_errors(cache));
@@ -108,16 +110,18 @@ pub(in crate::control::pools) fn clear(table: &Table, clear: &PoolClear) -> Resu
 }
 
 /// The devices that have this name, or belong to the group of this name.
-fn to_be_cleared(engine: &engine::pool::Pool, name: &str) -> Result<Vec<u64>, Failure> {
-    let failure = match find(&engine.vdevs.config(), name) {
+fn to_be_cleared(imported: &Imported, name: &str) -> Result<Vec<u64>, Failure> {
+    let failure = match find(&imported.pool.engine().vdevs.config(), name) {
         Ok(found) => return Ok(found.leaves().iter().map(|leaf| leaf.guid).collect()),
         Err(failure) => failure,
     };
-    let listed = engine.auxiliary().map_err(|error| Failure::about_pool(&error))?;
-    if listed.spares.iter().any(|spare| is_called(spare, name)) {
+    // What is in memory: a pool that is stopped reads nothing.
+    let listed = &imported.auxiliary.lock().status;
+    let is_called = |of: &&VdevStatus| of.guid.to_string() == name || of.path.as_deref().is_some_and(|path| is_device(path, of.whole_disk, name));
+    if listed.spares.iter().any(|spare| is_called(&spare)) {
         return Err(Failure::with(FailureKind::BadDevice, "device is reserved as a hot spare"));
     }
-    listed.caches.iter().find(|cache| is_called(cache, name)).map(|cache| vec![cache.guid]).ok_or(failure)
+    listed.caches.iter().find(is_called).map(|cache| vec![cache.guid]).ok_or(failure)
 }
 
 /// Refuses a pool that something has stopped for good.
