@@ -22,6 +22,18 @@ fn rows(text: &str) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
+/// What `zfs diff` says of a head. The kernel says some time later that nothing holds a removed file any more; until then OpenZFS, too, shows it in the delete
+/// queue.
+fn differences_of_head(rig: &Rig, since: &str) -> String {
+    let began = Instant::now();
+    loop {
+        let said = rig.ok(&format!("zfs diff -F {since}"));
+        if !said.contains("(on_delete_queue)") || began.elapsed() > LIMIT {
+            return said;
+        }
+    }
+}
+
 /// A pool with a file that was changed over several groups and snapshots, and one that was deleted.
 fn pool() -> Option<Rig> {
     let rig = Rig::new()?;
@@ -245,14 +257,7 @@ fn differences_in_the_words_of_openzfs() {
         lines.sort();
         lines
     };
-    // The kernel says later that nothing holds the removed file any more; until then OpenZFS, too, shows it in the delete queue.
-    let told = Instant::now();
-    let head = loop {
-        let head = rig.ok("zfs diff -F tank/a@1");
-        if !head.contains("(on_delete_queue)") || told.elapsed() > LIMIT {
-            break head;
-        }
-    };
+    let head = differences_of_head(&rig, "tank/a@1");
     assert_eq!(sorted(&head), expected(" -> "), "the head counts as it is now");
     rig.ok("zfs snapshot tank/a@2");
     for words in [["tank/a@1", "tank/a@2"], ["tank/a@1", "@2"], ["@1", "tank/a@2"], ["tank/a@1", "tank/a"]] {
