@@ -15,15 +15,12 @@ use ondisk::dva::Dva;
 use ondisk::nvlist::{NvList, Value};
 use ondisk::object_type::ObjectType;
 use ondisk::objset::ZIL_HEADER_BYTES;
-use ondisk::stream::{
-    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, HEADER_SUBSTREAM, Object, RECORD_SIZE, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, StreamOrder,
-    Write,
-};
+use ondisk::stream::{BEGIN_FLAG_SPILL_BLOCK, Free, HEADER_SUBSTREAM, Object, RECORD_SIZE, Record, RecordBody, Spill, StreamFeatures, StreamOrder, Write};
 use ondisk::zil::{LogHeader, header_first_block};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sim::golden::{Compare, DatasetRecord, Golden, Manifest, compare, open_images};
-use sim::scenario::{Layout, Rig, encode_stream, stream_records};
+use sim::scenario::{Layout, Rig, encode_stream, record, stream_of, stream_records};
 use tarnfs::{Bias, CreateOptions, Credentials, ImportOptions, Pool, VdevPaths};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -377,30 +374,6 @@ const GUID: u64 = 77;
 const FILE: u32 = 19;
 const SA: u32 = 44;
 
-fn record(body: RecordBody) -> Record {
-    Record { body, begin_payload_bytes: 0, checksum: [0; 4] }
-}
-
-/// A full stream of a file system that nobody has, with these records, which say that they are of the snapshot `guid`.
-fn made_by_hand(guid: u64, bodies: Vec<(RecordBody, Vec<u8>)>) -> Vec<u8> {
-    let mut name = [0; 256];
-    name[..8].copy_from_slice(b"tank/a@a");
-    let begin = Begin {
-        magic: STREAM_MAGIC,
-        version_info: HEADER_SUBSTREAM | StreamFeatures::SA_SPILL.bits() << 2,
-        creation_time: 1,
-        objset_type: 2,
-        flags: BEGIN_FLAG_FREE_RECORDS | BEGIN_FLAG_SPILL_BLOCK,
-        to_guid: guid,
-        from_guid: 0,
-        name,
-    };
-    let first = (RecordBody::Begin(Box::new(begin)), Vec::new());
-    let last = (RecordBody::End(End { to_guid: guid, ..End::zeroed() }), Vec::new());
-    let records: Vec<(Record, Vec<u8>)> = [first].into_iter().chain(bodies).chain([last]).map(|(body, payload)| (record(body), payload)).collect();
-    encode_stream(&records)
-}
-
 /// A bonus took all of its dnode, and a spill block came for the object: the dnode had no room for the pointer, and the thread that writes groups panicked.
 #[test]
 fn a_spill_block_beside_a_full_bonus_is_refused() {
@@ -408,7 +381,7 @@ fn a_spill_block_beside_a_full_bonus_is_refused() {
     let object = Object { object: 5, object_type: FILE, bonus_type: SA, block_bytes: 512, bonus_bytes: 320, slots: 1, to_guid: GUID, ..Object::zeroed() };
     let spill = Spill { object: 5, logical_bytes: 512, to_guid: GUID, object_type: SA, ..Spill::zeroed() };
     let pair = vec![(RecordBody::Object(object), vec![0; 320]), (RecordBody::Spill(spill), vec![0; 512])];
-    let error = receive(&rig, made_by_hand(GUID, pair), target("tank/a@a")).expect_err("the dnode has no room");
+    let error = receive(&rig, stream_of(0, GUID, pair), target("tank/a@a")).expect_err("the dnode has no room");
     assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("record 3 (SPILL)"), "{error}");
     rig.sync();
     rig.create_file_system("tank/b", &[]);
@@ -473,7 +446,7 @@ fn a_stream_of_the_other_kind_does_not_go_on() {
     receive(&rig, raw[..places[places.len() / 2]].to_vec(), resumable("tank/e@a")).expect_err("it is cut");
     let object = Object { object: 5, object_type: FILE, bonus_type: SA, block_bytes: 512, bonus_bytes: 168, slots: 1, to_guid: guid, ..Object::zeroed() };
     let write = Write { object: 5, object_type: FILE, logical_bytes: 512, to_guid: guid, ..Write::zeroed() };
-    let plain = made_by_hand(guid, vec![(RecordBody::Object(object), vec![0; 168]), (RecordBody::Write(write), vec![7; 512])]);
+    let plain = stream_of(0, guid, vec![(RecordBody::Object(object), vec![0; 168]), (RecordBody::Write(write), vec![7; 512])]);
     receive(&rig, plain[..plain.len() - RECORD_SIZE].to_vec(), resumable("tank/p@a")).expect_err("it has no end");
     // Both are there to the same place, but of two kinds.
     for (dataset, stream) in [("tank/e", &plain), ("tank/p", &raw)] {

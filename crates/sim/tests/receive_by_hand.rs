@@ -7,11 +7,8 @@ use engine::error::{Error, ErrorKind};
 use engine::stream::receive::Receiving;
 use engine::stream::{Progress, StreamReader};
 use ondisk::feature::Feature;
-use ondisk::stream::{
-    BEGIN_FLAG_FREE_RECORDS, BEGIN_FLAG_SPILL_BLOCK, Begin, End, Free, FreeObjects, HEADER_SUBSTREAM, Object, Record, RecordBody, STREAM_MAGIC, Spill, StreamFeatures, Write,
-    WriteEmbedded,
-};
-use sim::scenario::{Layout, Rig, encode_stream};
+use ondisk::stream::{Free, FreeObjects, Object, RecordBody, Spill, StreamFeatures, Write, WriteEmbedded};
+use sim::scenario::{Layout, Rig, encode_stream, stream_of, stream_records};
 
 /// The guids of what is sent by nobody, and of the snapshot after it.
 const GUID: u64 = 77;
@@ -22,30 +19,9 @@ const SA: u32 = 44;
 
 type Bodies = Vec<(RecordBody, Vec<u8>)>;
 
-/// A stream of these records, between two guids; 0 is none.
-fn stream(from_guid: u64, to_guid: u64, bodies: Bodies) -> Vec<u8> {
-    let mut name = [0; 256];
-    name[..8].copy_from_slice(b"tank/a@a");
-    let begin = Begin {
-        magic: STREAM_MAGIC,
-        version_info: HEADER_SUBSTREAM | StreamFeatures::SA_SPILL.bits() << 2,
-        creation_time: 1,
-        objset_type: 2,
-        flags: BEGIN_FLAG_FREE_RECORDS | BEGIN_FLAG_SPILL_BLOCK,
-        to_guid,
-        from_guid,
-        name,
-    };
-    let first = (RecordBody::Begin(Box::new(begin)), Vec::new());
-    let last = (RecordBody::End(End { to_guid, ..End::zeroed() }), Vec::new());
-    let record = |body| Record { body, begin_payload_bytes: 0, checksum: [0; 4] };
-    let records: Vec<(Record, Vec<u8>)> = [first].into_iter().chain(bodies).chain([last]).map(|(body, payload)| (record(body), payload)).collect();
-    encode_stream(&records)
-}
-
-/// As [`stream`], of a full one that may have contents in pointers.
+/// As [`stream_of`], of a full one that may have contents in pointers.
 fn embedding(bodies: Bodies) -> Vec<u8> {
-    let mut records = sim::scenario::stream_records(&stream(0, GUID, bodies));
+    let mut records = stream_records(&stream_of(0, GUID, bodies));
     if let RecordBody::Begin(begin) = &mut records[0].0.body {
         begin.version_info |= StreamFeatures::EMBED_DATA.bits() << 2;
     }
@@ -100,7 +76,7 @@ fn objects_are_made_in_ways_that_the_pool_has() {
     let write = |object| Write { object, object_type: FILE, logical_bytes: 512, to_guid: GUID, ..Write::zeroed() };
     let with = |checksum, compression| {
         let made = Object { checksum, compression, ..object(5) };
-        stream(0, GUID, vec![(RecordBody::Object(made), Vec::new()), (RecordBody::Write(write(5)), vec![7; 512])])
+        stream_of(0, GUID, vec![(RecordBody::Object(made), Vec::new()), (RecordBody::Write(write(5)), vec![7; 512])])
     };
     for checksum in [3, 4, 5, 9, 15, 255] {
         refused(&rig, with(checksum, 0), ErrorKind::Corrupt, "are none");
@@ -120,9 +96,9 @@ fn what_only_pools_have_is_in_no_stream() {
     let mut rig = Rig::create(Layout::default(), &[]);
     for object_type in [5, 8, 9, 10, 11, 16, 50, 53] {
         let made = Object { object_type, ..object(5) };
-        refused(&rig, stream(0, GUID, vec![(RecordBody::Object(made), Vec::new())]), ErrorKind::Corrupt, "is in no file system and no volume");
+        refused(&rig, stream_of(0, GUID, vec![(RecordBody::Object(made), Vec::new())]), ErrorKind::Corrupt, "is in no file system and no volume");
         let write = Write { object: 5, object_type, logical_bytes: 512, to_guid: GUID, ..Write::zeroed() };
-        refused(&rig, stream(0, GUID, vec![(RecordBody::Write(write), vec![7; 512])]), ErrorKind::Corrupt, "is in no file system and no volume");
+        refused(&rig, stream_of(0, GUID, vec![(RecordBody::Write(write), vec![7; 512])]), ErrorKind::Corrupt, "is in no file system and no volume");
     }
     rig.judge("types that only pools have");
 }
@@ -139,9 +115,9 @@ fn slots(rig: &Rig, snapshot: &str, object: u64) -> Option<u8> {
 fn a_larger_dnode_takes_the_place_of_its_neighbour() {
     let rig = Rig::create(Layout::default(), &[]);
     let both = [10, 11].into_iter().map(|number| (RecordBody::Object(object(number)), Vec::new())).collect();
-    receive(&rig, stream(0, GUID, both), "a").expect("two of one slot");
+    receive(&rig, stream_of(0, GUID, both), "a").expect("two of one slot");
     let large = Object { slots: 2, to_guid: NEXT_GUID, ..object(10) };
-    receive(&rig, stream(GUID, NEXT_GUID, vec![(RecordBody::Object(large), Vec::new())]), "b").expect("one of two slots");
+    receive(&rig, stream_of(GUID, NEXT_GUID, vec![(RecordBody::Object(large), Vec::new())]), "b").expect("one of two slots");
     assert_eq!((slots(&rig, "tank/a@a", 10), slots(&rig, "tank/a@a", 11)), (Some(1), Some(1)));
     assert_eq!((slots(&rig, "tank/a@b", 10), slots(&rig, "tank/a@b", 11)), (Some(2), None));
 }
@@ -152,11 +128,11 @@ fn many_objects_go_in_several_transactions() {
     const LAST: u64 = 2700;
     let rig = Rig::create(Layout::default(), &[]);
     let all = (5..=LAST).map(|number| (RecordBody::Object(object(number)), Vec::new())).collect();
-    receive(&rig, stream(0, GUID, all), "a").expect("many objects");
+    receive(&rig, stream_of(0, GUID, all), "a").expect("many objects");
     let free = FreeObjects { first_object: 6, objects: LAST - 6, to_guid: NEXT_GUID };
     let again = Object { block_bytes: 1024, to_guid: NEXT_GUID, ..object(LAST) };
     let bodies = vec![(RecordBody::FreeObjects(free), Vec::new()), (RecordBody::Object(again), Vec::new())];
-    receive(&rig, stream(GUID, NEXT_GUID, bodies), "b").expect("few objects");
+    receive(&rig, stream_of(GUID, NEXT_GUID, bodies), "b").expect("few objects");
     let dsl = &rig.pool().engine().dsl;
     let objset = dsl.objset(&dsl.open_dataset("tank/a@b").expect("the snapshot")).expect("its objects");
     let mut left = vec![];

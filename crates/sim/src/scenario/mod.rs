@@ -25,4 +25,4 @@ pub use memory::{MemoryDisks, SimHost};
 pub use model::{Entry, Model, Node, NodeId};
 pub use random::{Mix, RandomSteps};
 pub use rig::{Layout, Rig, contents, properties};
-pub use streams::{encode_stream, stream_records};
+pub use streams::{encode_stream, record, stream_of, stream_records};

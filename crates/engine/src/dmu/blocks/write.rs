@@ -122,7 +122,6 @@ impl Dnode {
             }
             Contents::Freed | Contents::Cloned(_) | Contents::Raw(_) | Contents::Placed(_) => unreachable!("there are contents"),
         };
-        self.check_unlocked(tx)?;
         if !self.may_be_unsynced(block)
             && let Some(own_bytes) = self.first_version(tx, block, &mut write)?
         {
@@ -134,6 +133,7 @@ impl Dnode {
     /// Makes the first unsynced version of a block out of what is on disk, and says how many bytes are its own. `None`: there was one. `write` takes
     /// no locks.
     fn first_version(&self, tx: &Tx, block: u64, write: &mut dyn FnMut(&mut Contents)) -> Result<Option<u64>> {
+        self.check_unlocked(tx)?;
         let mut contents = Contents::Data(self.unversioned(block)?);
         let mut blocks = self.blocks.write();
         let Entry::Vacant(entry) = blocks.entry(block) else { return Ok(None) };
